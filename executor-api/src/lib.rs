@@ -1,0 +1,48 @@
+//! The vocabulary and the traits that an executor author needs, and nothing that runs.
+//!
+//! ```text
+//!   identity ──► spec ──► facts ──► command ──► outcome / observation
+//!      │                                             ▲
+//!      └── derive: token, labels, name     error ────┘
+//!
+//!   LeaseProvider + Bootstrapper  =  Executor  ── called by the driver, behind the ledger
+//! ```
+//!
+//! Read in this order: [`identity`] (who is meant), [`spec`] (what is wanted), [`facts`] (what exists),
+//! [`command`] (what is asked), [`outcome`] (what came back), [`error`] (what went wrong), then the two
+//! traits [`LeaseProvider`] and [`Bootstrapper`]. Everything here is plain data or a trait: no runtime,
+//! no clock, no global state.
+
+pub mod command;
+pub mod error;
+pub mod executor;
+pub mod facts;
+pub mod identity;
+pub mod ledger;
+pub mod outcome;
+pub mod secret;
+pub mod spec;
+pub mod timer;
+
+pub use command::{CreateMode, NodeManagerCommand, OperationKind};
+pub use error::{ExecutorError, ExecutorErrorKind, RejectReason};
+pub use executor::{
+    Bootstrapper, CreateOutcome, EndpointLookup, Executor, FoundLease, FoundSession, LeaseProvider,
+    ObservationSink, OperationContext, SlotGroup, StartOutcome, StartRequest, Visibility,
+};
+pub use facts::{
+    BootstrapFacts, BootstrapSessionId, Endpoint, EndpointAuth, LeaseFacts, LeaseId, LeaseOwner, Life,
+    ListedLease, Listing, MemberFacts, Reading,
+};
+pub use identity::{
+    AttemptIdentity, AttemptKey, CandidateIndex, GroupId, IdError, LogicalNodeId, NodeAttemptId, OperationId,
+    ProviderName, RunId, labels,
+};
+pub use ledger::{Begin, Ledger};
+pub use outcome::{EffectOutcome, EffectSuccess, NodeObservation, ObservationReport, OperationReport};
+pub use secret::{Secret, SecretError, SecretRef};
+pub use spec::{
+    BootSpec, GroupPolicy, JoinSpec, LogicalNodeSpec, NodeRole, NodeTemplate, RunNodeGroupSpec, SpecProblem,
+    UpdatePolicy, expand_node_group,
+};
+pub use timer::Timer;
