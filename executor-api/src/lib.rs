@@ -39,7 +39,10 @@ pub use identity::{
     ProviderName, RunId, labels,
 };
 pub use ledger::{Begin, Ledger};
-pub use outcome::{EffectOutcome, EffectSuccess, NodeObservation, ObservationReport, OperationReport};
+pub use outcome::{
+    EffectFailure, EffectOutcome, EffectSuccess, NodeDeadline, NodeObservation, ObservationReport,
+    OperationReport,
+};
 pub use secret::{Secret, SecretError, SecretRef};
 pub use spec::{
     BootSpec, GroupPolicy, JoinSpec, LogicalNodeSpec, NodeRole, NodeTemplate, RunNodeGroupSpec, SpecProblem,
