@@ -49,9 +49,7 @@ impl fmt::Display for ExecutorErrorKind {
             Self::Rejected(RejectReason::Quota) => f.write_str("rejected: quota used up"),
             Self::Rejected(RejectReason::Authorisation) => f.write_str("rejected: not authorised"),
             Self::Rejected(RejectReason::Capacity) => f.write_str("rejected: no capacity"),
-            Self::Throttled {
-                retry_after: Some(after),
-            } => {
+            Self::Throttled { retry_after: Some(after) } => {
                 write!(f, "throttled, retry after {after:?}")
             }
             Self::Throttled { retry_after: None } => f.write_str("throttled"),
@@ -78,12 +76,7 @@ pub struct ExecutorError {
 impl ExecutorError {
     /// A failure without anything beneath it.
     pub fn new(kind: ExecutorErrorKind, effect: OperationKind, context: impl Into<String>) -> Self {
-        Self {
-            kind,
-            effect,
-            context: context.into(),
-            source: None,
-        }
+        Self { kind, effect, context: context.into(), source: None }
     }
 
     /// A failure whose effect may have happened.

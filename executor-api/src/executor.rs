@@ -348,12 +348,7 @@ impl Executor {
                     EndpointLookup::NotReady(reason) => EffectSuccess::EndpointNotReady { reason },
                 })
             }
-            NodeManagerCommand::StartBootstrap {
-                desired,
-                lease,
-                endpoint,
-                mode,
-            } => {
+            NodeManagerCommand::StartBootstrap { desired, lease, endpoint, mode } => {
                 let request = StartRequest {
                     desired: desired.clone(),
                     lease: lease.clone(),

@@ -56,25 +56,11 @@ fn check_name(what: &'static str, value: &str, limit: usize) -> Result<(), IdErr
         return Err(IdError::Empty { what });
     }
     if value.len() > limit {
-        return Err(IdError::TooLong {
-            what,
-            value: value.to_owned(),
-            length: value.len(),
-            limit,
-        });
+        return Err(IdError::TooLong { what, value: value.to_owned(), length: value.len(), limit });
     }
-    let inner = value
-        .bytes()
-        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let inner = value.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let edges = !value.starts_with('-') && !value.ends_with('-');
-    if inner && edges {
-        Ok(())
-    } else {
-        Err(IdError::Characters {
-            what,
-            value: value.to_owned(),
-        })
-    }
+    if inner && edges { Ok(()) } else { Err(IdError::Characters { what, value: value.to_owned() }) }
 }
 
 /// Defines a newtype over a checked name.
@@ -323,12 +309,7 @@ impl AttemptIdentity {
         let room = 63 - 1 - attempt.len() - 1 - 12;
         let readable = readable.get(..room).unwrap_or(&readable).trim_end_matches('-');
         let resource_name = format!("{readable}-{attempt}-{}", &by_attempt[..12]);
-        Self {
-            token,
-            labels,
-            resource_name,
-            nonce: digest("nonce", key, None)[..32].to_owned(),
-        }
+        Self { token, labels, resource_name, nonce: digest("nonce", key, None)[..32].to_owned() }
     }
 }
 
@@ -348,14 +329,12 @@ fn digest(purpose: &str, key: &AttemptKey, candidate: Option<CandidateIndex>) ->
     if let Some(candidate) = candidate {
         field(&candidate.0.to_be_bytes());
     }
-    hash.finalize()
-        .iter()
-        .fold(String::with_capacity(64), |mut text, byte| {
-            use fmt::Write as _;
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    hash.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
+        use fmt::Write as _;
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]
@@ -403,17 +382,7 @@ mod tests {
 
     #[test]
     fn node_ids_are_canonical() {
-        for bad in [
-            "",
-            "web",
-            "web-",
-            "-1",
-            "web-01",
-            "web-+1",
-            "Web-1",
-            "web-4294967296",
-            "we b-1",
-        ] {
+        for bad in ["", "web", "web-", "-1", "web-01", "web-+1", "Web-1", "web-4294967296", "we b-1"] {
             assert!(LogicalNodeId::parse(bad).is_err(), "{bad:?} was taken");
         }
         assert!(LogicalNodeId::parse("a-1-0").is_ok());

@@ -87,12 +87,7 @@ impl Ledger {
                 return Begin::Busy { until: lands_until };
             }
         }
-        let entry = Entry {
-            operation,
-            command: command.clone(),
-            progress: Progress::Running,
-            lands_until,
-        };
+        let entry = Entry { operation, command: command.clone(), progress: Progress::Running, lands_until };
         self.attempts.insert(key, entry);
         Begin::Start
     }
@@ -149,16 +144,11 @@ mod tests {
     }
 
     fn op(attempt: u64, sequence: u64) -> OperationId {
-        OperationId {
-            attempt: NodeAttemptId(attempt),
-            sequence,
-        }
+        OperationId { attempt: NodeAttemptId(attempt), sequence }
     }
 
     fn cancel(session: &str) -> NodeManagerCommand {
-        NodeManagerCommand::CancelBootstrap {
-            session: BootstrapSessionId(session.into()),
-        }
+        NodeManagerCommand::CancelBootstrap { session: BootstrapSessionId(session.into()) }
     }
 
     fn create(mode: CreateMode) -> NodeManagerCommand {
@@ -189,10 +179,7 @@ mod tests {
         assert_eq!(ledger.begin(&run(), op(1, 0), &cancel("s"), NOW), Begin::Join);
         let outcome = Ok(EffectSuccess::BootstrapCancelled);
         assert!(ledger.finish(&run(), op(1, 0), outcome.clone(), None));
-        assert_eq!(
-            ledger.begin(&run(), op(1, 0), &cancel("s"), NOW),
-            Begin::Replay(outcome)
-        );
+        assert_eq!(ledger.begin(&run(), op(1, 0), &cancel("s"), NOW), Begin::Replay(outcome));
     }
 
     #[test]
@@ -207,10 +194,7 @@ mod tests {
     fn a_second_operation_of_an_attempt_waits_and_other_attempts_do_not() {
         let mut ledger = Ledger::new();
         ledger.begin(&run(), op(1, 0), &cancel("s"), NOW);
-        assert_eq!(
-            ledger.begin(&run(), op(1, 1), &cancel("s"), NOW),
-            Begin::Busy { until: None }
-        );
+        assert_eq!(ledger.begin(&run(), op(1, 1), &cancel("s"), NOW), Begin::Busy { until: None });
         assert_eq!(ledger.begin(&run(), op(2, 0), &cancel("s"), NOW), Begin::Start);
     }
 
@@ -221,20 +205,11 @@ mod tests {
         ledger.begin(&run(), op(1, 0), &create(CreateMode::CreateOrAdopt), NOW);
         ledger.finish(&run(), op(1, 0), Ok(EffectSuccess::LeaseDestroyed), Some(until));
         let again = create(CreateMode::CreateOrAdopt);
-        assert_eq!(
-            ledger.begin(&run(), op(1, 1), &again, NOW),
-            Begin::Busy { until: Some(until) }
-        );
+        assert_eq!(ledger.begin(&run(), op(1, 1), &again, NOW), Begin::Busy { until: Some(until) });
         // A lookup may follow, and does not shorten the wait.
-        assert_eq!(
-            ledger.begin(&run(), op(1, 1), &create(CreateMode::AdoptOnly), NOW),
-            Begin::Start
-        );
+        assert_eq!(ledger.begin(&run(), op(1, 1), &create(CreateMode::AdoptOnly), NOW), Begin::Start);
         ledger.finish(&run(), op(1, 1), Ok(EffectSuccess::LeaseDestroyed), None);
-        assert_eq!(
-            ledger.begin(&run(), op(1, 2), &again, NOW),
-            Begin::Busy { until: Some(until) }
-        );
+        assert_eq!(ledger.begin(&run(), op(1, 2), &again, NOW), Begin::Busy { until: Some(until) });
         assert_eq!(ledger.begin(&run(), op(1, 2), &again, until), Begin::Start);
     }
 
@@ -243,12 +218,7 @@ mod tests {
         let mut ledger = Ledger::new();
         for sequence in 0..1000 {
             ledger.begin(&run(), op(1, sequence), &cancel("s"), NOW);
-            ledger.finish(
-                &run(),
-                op(1, sequence),
-                Ok(EffectSuccess::BootstrapCancelled),
-                None,
-            );
+            ledger.finish(&run(), op(1, sequence), Ok(EffectSuccess::BootstrapCancelled), None);
         }
         assert_eq!(ledger.len(), 1);
         ledger.retire(&run(), NodeAttemptId(1));

@@ -60,10 +60,7 @@ pub struct EffectFailure {
 
 impl From<&ExecutorError> for EffectFailure {
     fn from(error: &ExecutorError) -> Self {
-        Self {
-            kind: error.kind,
-            message: error.summary(),
-        }
+        Self { kind: error.kind, message: error.summary() }
     }
 }
 

@@ -43,14 +43,12 @@ impl SecretRef {
     /// Reads the value now. Called by executors at the moment of use.
     pub fn resolve(&self) -> Result<Secret, SecretError> {
         match self {
-            Self::FromEnv(name) => std::env::var(name)
-                .map(Secret)
-                .map_err(|_| SecretError::Env { name: name.clone() }),
+            Self::FromEnv(name) => {
+                std::env::var(name).map(Secret).map_err(|_| SecretError::Env { name: name.clone() })
+            }
             Self::FromFile(path) => {
-                let text = std::fs::read_to_string(path).map_err(|source| SecretError::File {
-                    path: path.clone(),
-                    source,
-                })?;
+                let text = std::fs::read_to_string(path)
+                    .map_err(|source| SecretError::File { path: path.clone(), source })?;
                 let text = text.strip_suffix('\n').unwrap_or(&text);
                 Ok(Secret(text.strip_suffix('\r').unwrap_or(text).to_owned()))
             }
@@ -78,17 +76,12 @@ mod tests {
     #[test]
     fn a_secret_is_never_printed() {
         let secret = Secret("hunter2".into());
-        assert_eq!(
-            format!("{secret:?} {:?}", Some(&secret)),
-            "[secret] Some([secret])"
-        );
+        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "[secret] Some([secret])");
     }
 
     #[test]
     fn a_missing_variable_names_the_reference() {
-        let error = SecretRef::FromEnv("RECONCILER_TEST_UNSET".into())
-            .resolve()
-            .unwrap_err();
+        let error = SecretRef::FromEnv("RECONCILER_TEST_UNSET".into()).resolve().unwrap_err();
         assert!(error.to_string().contains("RECONCILER_TEST_UNSET"));
     }
 }

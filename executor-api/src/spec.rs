@@ -124,10 +124,7 @@ pub struct SpecProblem {
 impl SpecProblem {
     /// A problem at a place.
     pub fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            pointer: pointer.into(),
-            message: message.into(),
-        }
+        Self { pointer: pointer.into(), message: message.into() }
     }
 }
 
@@ -166,10 +163,7 @@ mod tests {
             update: UpdatePolicy::default(),
         };
         let slots: Vec<_> = expand_node_group(&group).collect();
-        assert_eq!(
-            slots.iter().map(|s| s.id.as_str()).collect::<Vec<_>>(),
-            ["web-0", "web-1", "web-2"]
-        );
+        assert_eq!(slots.iter().map(|s| s.id.as_str()).collect::<Vec<_>>(), ["web-0", "web-1", "web-2"]);
         assert!(slots.iter().all(|s| Arc::ptr_eq(&s.template, &group.template)));
     }
 

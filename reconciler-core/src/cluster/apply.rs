@@ -101,39 +101,21 @@ pub fn apply(
     match action {
         NodeAction::Insert { attempt, desired } => {
             if let Some(node) = state.nodes.get(&desired.id) {
-                return Err(Stale::Taken {
-                    node: desired.id.clone(),
-                    found: node.attempt,
-                });
+                return Err(Stale::Taken { node: desired.id.clone(), found: node.attempt });
             }
             state.next_attempt_id = allocate(state, &desired.id, *attempt)?;
-            state.nodes.insert(
-                desired.id.clone(),
-                ManagedNode::new(*attempt, desired.clone(), now),
-            );
+            state.nodes.insert(desired.id.clone(), ManagedNode::new(*attempt, desired.clone(), now));
             Ok(Applied::Transition)
         }
-        NodeAction::BeginDelete {
-            node,
-            expected_attempt,
-        } => begin_delete(attempt_of(state, node, *expected_attempt)?, node),
-        NodeAction::MarkDestroyed {
-            node,
-            expected_attempt,
-        } => mark_destroyed(attempt_of(state, node, *expected_attempt)?, node, now),
-        NodeAction::Restart {
-            node,
-            expected_attempt,
-            new_attempt,
-            desired,
-        } => {
+        NodeAction::BeginDelete { node, expected_attempt } => {
+            begin_delete(attempt_of(state, node, *expected_attempt)?, node)
+        }
+        NodeAction::MarkDestroyed { node, expected_attempt } => {
+            mark_destroyed(attempt_of(state, node, *expected_attempt)?, node, now)
+        }
+        NodeAction::Restart { node, expected_attempt, new_attempt, desired } => {
             let old = attempt_of(state, node, *expected_attempt)?;
-            require(
-                old.record.stage == NodeStage::Destroyed,
-                node,
-                old,
-                "must be destroyed to restart",
-            )?;
+            require(old.record.stage == NodeStage::Destroyed, node, old, "must be destroyed to restart")?;
             // Failures outlive the attempt, deadlines do not (spec 5.2).
             let retry = RetryState {
                 consecutive_failures: old.retry.consecutive_failures,
@@ -146,26 +128,15 @@ pub fn apply(
             state.nodes.insert(node.clone(), fresh);
             Ok(Applied::Transition)
         }
-        NodeAction::Reap {
-            node,
-            expected_attempt,
-        } => {
+        NodeAction::Reap { node, expected_attempt } => {
             let old = attempt_of(state, node, *expected_attempt)?;
-            require(
-                old.record.stage == NodeStage::Destroyed,
-                node,
-                old,
-                "must be destroyed to be reaped",
-            )?;
+            require(old.record.stage == NodeStage::Destroyed, node, old, "must be destroyed to be reaped")?;
             state.nodes.remove(node);
             Ok(Applied::Reaped)
         }
-        NodeAction::Dispatch(effect) => record(
-            attempt_of(state, &effect.node, effect.operation.attempt)?,
-            effect,
-            now,
-            retry,
-        ),
+        NodeAction::Dispatch(effect) => {
+            record(attempt_of(state, &effect.node, effect.operation.attempt)?, effect, now, retry)
+        }
     }
 }
 
@@ -174,16 +145,9 @@ fn attempt_of<'a>(
     node: &LogicalNodeId,
     expected: NodeAttemptId,
 ) -> Result<&'a mut ManagedNode, Stale> {
-    let found = state
-        .nodes
-        .get_mut(node)
-        .ok_or_else(|| Stale::NoAttempt { node: node.clone() })?;
+    let found = state.nodes.get_mut(node).ok_or_else(|| Stale::NoAttempt { node: node.clone() })?;
     if found.attempt != expected {
-        return Err(Stale::OtherAttempt {
-            node: node.clone(),
-            expected,
-            found: found.attempt,
-        });
+        return Err(Stale::OtherAttempt { node: node.clone(), expected, found: found.attempt });
     }
     Ok(found)
 }
@@ -197,36 +161,20 @@ fn require(
     if holds {
         return Ok(());
     }
-    Err(Stale::Condition {
-        node: node.clone(),
-        attempt: managed.attempt,
-        needed,
-    })
+    Err(Stale::Condition { node: node.clone(), attempt: managed.attempt, needed })
 }
 
 /// The allocator after giving out `assigned`, which must be the id that is next.
 fn allocate(state: &ClusterState, node: &LogicalNodeId, assigned: NodeAttemptId) -> Result<u64, Stale> {
     if assigned.0 != state.next_attempt_id {
         let next = NodeAttemptId(state.next_attempt_id);
-        return Err(Stale::AllocatorMoved {
-            node: node.clone(),
-            assigned,
-            next,
-        });
+        return Err(Stale::AllocatorMoved { node: node.clone(), assigned, next });
     }
-    assigned
-        .0
-        .checked_add(1)
-        .ok_or_else(|| Stale::Exhausted { node: node.clone() })
+    assigned.0.checked_add(1).ok_or_else(|| Stale::Exhausted { node: node.clone() })
 }
 
 fn begin_delete(managed: &mut ManagedNode, node: &LogicalNodeId) -> Result<Applied, Stale> {
-    require(
-        managed.intent == NodeIntent::Active,
-        node,
-        managed,
-        "is being deleted already",
-    )?;
+    require(managed.intent == NodeIntent::Active, node, managed, "is being deleted already")?;
     managed.intent = NodeIntent::Deleting;
     // A create's or a probe's backoff does not delay cleanup; the restart time stands.
     managed.retry.next_effect_at = None;
@@ -244,37 +192,12 @@ fn mark_destroyed(
     now: SystemTime,
 ) -> Result<Applied, Stale> {
     let retry = &managed.retry;
-    require(
-        managed.intent == NodeIntent::Deleting,
-        node,
-        managed,
-        "must be deleting to be destroyed",
-    )?;
-    require(
-        managed.record.stage != NodeStage::Destroyed,
-        node,
-        managed,
-        "is destroyed already",
-    )?;
-    require(
-        managed.pending.is_none(),
-        node,
-        managed,
-        "an operation is pending",
-    )?;
-    require(
-        managed.active_bootstrap.is_none(),
-        node,
-        managed,
-        "a session is left",
-    )?;
+    require(managed.intent == NodeIntent::Deleting, node, managed, "must be deleting to be destroyed")?;
+    require(managed.record.stage != NodeStage::Destroyed, node, managed, "is destroyed already")?;
+    require(managed.pending.is_none(), node, managed, "an operation is pending")?;
+    require(managed.active_bootstrap.is_none(), node, managed, "a session is left")?;
     require(managed.record.lease.is_none(), node, managed, "a lease is left")?;
-    require(
-        retry.ambiguous_operation.is_none(),
-        node,
-        managed,
-        "an outcome is unknown",
-    )?;
+    require(retry.ambiguous_operation.is_none(), node, managed, "an outcome is unknown")?;
     let settled = retry.extra.absent_counts_from.is_none_or(|at| at <= now);
     require(settled, node, managed, "an earlier call may still land")?;
     managed.record.stage = NodeStage::Destroyed;
@@ -291,45 +214,20 @@ fn record(
     retry: &RetryPolicy,
 ) -> Result<Applied, Stale> {
     let node = &effect.node;
-    require(
-        managed.pending.is_none(),
-        node,
-        managed,
-        "an operation is pending",
-    )?;
-    require(
-        managed.record.stage != NodeStage::Destroyed,
-        node,
-        managed,
-        "is destroyed",
-    )?;
+    require(managed.pending.is_none(), node, managed, "an operation is pending")?;
+    require(managed.record.stage != NodeStage::Destroyed, node, managed, "is destroyed")?;
     // A mark forbids making anything (spec 10): checked here too, where the effect leaves.
     let may_create = effect.command.may_create();
     let unmarked = managed.retry.ambiguous_operation.is_none();
-    require(
-        unmarked || !may_create,
-        node,
-        managed,
-        "an outcome is unknown: only adoption is allowed",
-    )?;
+    require(unmarked || !may_create, node, managed, "an outcome is unknown: only adoption is allowed")?;
     let living = managed.intent == NodeIntent::Active;
-    require(
-        living || !may_create,
-        node,
-        managed,
-        "nothing is created for an attempt being deleted",
-    )?;
+    require(living || !may_create, node, managed, "nothing is created for an attempt being deleted")?;
     let next = managed.next_operation_sequence;
     if effect.operation.sequence != next {
-        return Err(Stale::OtherSequence {
-            node: node.clone(),
-            operation: effect.operation,
-            next,
-        });
+        return Err(Stale::OtherSequence { node: node.clone(), operation: effect.operation, next });
     }
-    managed.next_operation_sequence = next
-        .checked_add(1)
-        .ok_or_else(|| Stale::Exhausted { node: node.clone() })?;
+    managed.next_operation_sequence =
+        next.checked_add(1).ok_or_else(|| Stale::Exhausted { node: node.clone() })?;
     let deadline = later(now, retry.operation_timeout);
     let kind = effect.command.kind();
     let adopt_only = match &effect.command {
@@ -342,12 +240,7 @@ fn record(
         | NodeManagerCommand::DestroyLease { .. } => false,
     };
     let extra = PendingExtra { adopt_only };
-    managed.pending = Some(PendingOperation {
-        id: effect.operation,
-        kind,
-        deadline,
-        extra,
-    });
+    managed.pending = Some(PendingOperation { id: effect.operation, kind, deadline, extra });
     if managed.record.stage == NodeStage::New {
         managed.record.stage = NodeStage::LeaseRequested;
     }

@@ -36,11 +36,7 @@ pub fn violations(state: &ClusterState) -> Vec<Violation> {
     for (slot, node) in &state.nodes {
         if seen.insert(node.attempt, slot).is_some() {
             let what = "two slots share an attempt id";
-            found.push(Violation {
-                node: slot.clone(),
-                attempt: node.attempt,
-                what,
-            });
+            found.push(Violation { node: slot.clone(), attempt: node.attempt, what });
         }
     }
     found
@@ -55,81 +51,40 @@ pub fn node_violations(slot: &LogicalNodeId, node: &ManagedNode, next_attempt_id
     let pending_fits = node.pending.as_ref().is_none_or(|p| {
         p.id.attempt == node.attempt && p.id.sequence.checked_add(1) == Some(node.next_operation_sequence)
     });
-    let session_fits = node.active_bootstrap.as_ref().is_none_or(|session| {
-        record
-            .bootstrap
-            .as_ref()
-            .is_some_and(|facts| facts.session == *session)
-    });
+    let session_fits = node
+        .active_bootstrap
+        .as_ref()
+        .is_none_or(|session| record.bootstrap.as_ref().is_some_and(|facts| facts.session == *session));
     let rules = [
         (record.desired.id == *slot, "the record belongs to another slot"),
-        (
-            node.attempt.0 < next_attempt_id,
-            "the attempt id was not given out by the allocator",
-        ),
+        (node.attempt.0 < next_attempt_id, "the attempt id was not given out by the allocator"),
         (pending_fits, "the pending operation is not the attempt's newest"),
         (session_fits, "the active session has no facts"),
-        (
-            record
-                .lease
-                .as_ref()
-                .is_none_or(|lease| !lease.lease_id.0.is_empty()),
-            "a lease without an id",
-        ),
-        (
-            !destroyed || node.intent == NodeIntent::Deleting,
-            "destroyed but not deleting",
-        ),
+        (record.lease.as_ref().is_none_or(|lease| !lease.lease_id.0.is_empty()), "a lease without an id"),
+        (!destroyed || node.intent == NodeIntent::Deleting, "destroyed but not deleting"),
         (!destroyed || record.lease.is_none(), "destroyed with a lease"),
-        (
-            !destroyed || node.active_bootstrap.is_none(),
-            "destroyed with a session",
-        ),
-        (
-            !destroyed || node.pending.is_none(),
-            "destroyed with an operation pending",
-        ),
-        (
-            !destroyed || retry.ambiguous_operation.is_none(),
-            "destroyed with an outcome unknown",
-        ),
-        (
-            !destroyed || record.destroyed_at.is_some(),
-            "destroyed at no time",
-        ),
+        (!destroyed || node.active_bootstrap.is_none(), "destroyed with a session"),
+        (!destroyed || node.pending.is_none(), "destroyed with an operation pending"),
+        (!destroyed || retry.ambiguous_operation.is_none(), "destroyed with an outcome unknown"),
+        (!destroyed || record.destroyed_at.is_some(), "destroyed at no time"),
         (!ready || record.member.is_some(), "ready without a member"),
         (!ready || record.handoff_complete, "ready without a handoff"),
         (!ready || node.extra.ready_at.is_some(), "ready at no time"),
+        (!node.is_ready() || record.lease.is_some(), "ready without a lease"),
+        (!node.is_ready() || node.active_bootstrap.is_none(), "ready with a session open"),
         (
-            !node.is_ready() || record.lease.is_some(),
-            "ready without a lease",
-        ),
-        (
-            !node.is_ready() || node.active_bootstrap.is_none(),
-            "ready with a session open",
-        ),
-        (
-            retry
-                .ambiguous_operation
-                .is_none_or(executor_api::OperationKind::is_creating),
+            retry.ambiguous_operation.is_none_or(executor_api::OperationKind::is_creating),
             "an unknown outcome of an operation that makes nothing",
         ),
         (
             retry.ambiguous_operation.is_none() || retry.extra.absent_counts_from.is_some(),
             "an unknown outcome without a time from which absence counts",
         ),
-        (
-            record.stage != NodeStage::Failed || record.failed_reason.is_some(),
-            "failed without a reason",
-        ),
+        (record.stage != NodeStage::Failed || record.failed_reason.is_some(), "failed without a reason"),
     ];
     rules
         .into_iter()
         .filter(|(holds, _)| !holds)
-        .map(|(_, what)| Violation {
-            node: slot.clone(),
-            attempt: node.attempt,
-            what,
-        })
+        .map(|(_, what)| Violation { node: slot.clone(), attempt: node.attempt, what })
         .collect()
 }

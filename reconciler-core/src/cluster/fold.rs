@@ -32,93 +32,39 @@ pub enum Folded {
 
 /// What a node learnt, in the words of the event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "the variants are their own description, and Display puts them in words"
-)]
+#[expect(missing_docs, reason = "the variants are their own description, and Display puts them in words")]
 pub enum Fact {
-    LeaseKnown {
-        lease: LeaseId,
-        endpoint: Option<String>,
-    },
-    EndpointKnown {
-        endpoint: String,
-    },
-    NotReachableYet {
-        reason: String,
-    },
-    SessionStarted {
-        session: BootstrapSessionId,
-    },
-    SessionProgress {
-        phase: String,
-    },
-    SessionClosed {
-        session: BootstrapSessionId,
-    },
-    MemberJoined {
-        member: String,
-    },
+    LeaseKnown { lease: LeaseId, endpoint: Option<String> },
+    EndpointKnown { endpoint: String },
+    NotReachableYet { reason: String },
+    SessionStarted { session: BootstrapSessionId },
+    SessionProgress { phase: String },
+    SessionClosed { session: BootstrapSessionId },
+    MemberJoined { member: String },
     Ready,
     LeaseGone,
-    Finished {
-        kind: OperationKind,
-    },
-    ProvedAbsent {
-        kind: OperationKind,
-    },
-    NotFoundYet {
-        kind: OperationKind,
-    },
-    OperationFailed {
-        kind: OperationKind,
-        message: String,
-    },
-    OutcomeUnknown {
-        kind: OperationKind,
-        message: String,
-    },
-    AttemptFailed {
-        reason: String,
-    },
-    Suspected {
-        reason: String,
-    },
+    Finished { kind: OperationKind },
+    ProvedAbsent { kind: OperationKind },
+    NotFoundYet { kind: OperationKind },
+    OperationFailed { kind: OperationKind, message: String },
+    OutcomeUnknown { kind: OperationKind, message: String },
+    AttemptFailed { reason: String },
+    Suspected { reason: String },
     SeenAlive,
     Stable,
 }
 
 /// Why a fact was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "the variants are their own description, and Display puts them in words"
-)]
+#[expect(missing_docs, reason = "the variants are their own description, and Display puts them in words")]
 pub enum Dropped {
-    StaleOperation {
-        reported: OperationId,
-        pending: Option<OperationId>,
-    },
-    OutcomeOfAnotherKind {
-        kind: OperationKind,
-    },
-    ForeignSession {
-        session: BootstrapSessionId,
-    },
-    ForeignLease {
-        lease: LeaseId,
-    },
-    OldReport {
-        sequence: u64,
-        last: u64,
-    },
-    NotInThisStage {
-        stage: NodeStage,
-        what: &'static str,
-    },
-    NotDue {
-        what: &'static str,
-    },
+    StaleOperation { reported: OperationId, pending: Option<OperationId> },
+    OutcomeOfAnotherKind { kind: OperationKind },
+    ForeignSession { session: BootstrapSessionId },
+    ForeignLease { lease: LeaseId },
+    OldReport { sequence: u64, last: u64 },
+    NotInThisStage { stage: NodeStage, what: &'static str },
+    NotDue { what: &'static str },
 }
 
 /// Folds one observation, and says what it changed or why it was dropped.
@@ -130,30 +76,16 @@ pub fn fold(
 ) -> Folded {
     match observation {
         NodeObservation::Completed(report) => completed(node, report, now, retry),
-        NodeObservation::TimedOut {
-            operation,
-            visibility,
-        } => {
+        NodeObservation::TimedOut { operation, visibility } => {
             let failure = EffectFailure {
                 kind: ExecutorErrorKind::Ambiguous,
                 message: format!("operation {operation} passed its deadline and was stopped"),
             };
-            completed(
-                node,
-                OperationReport {
-                    operation,
-                    outcome: Err(failure),
-                    visibility,
-                },
-                now,
-                retry,
-            )
+            completed(node, OperationReport { operation, outcome: Err(failure), visibility }, now, retry)
         }
-        NodeObservation::BootstrapProgress {
-            session,
-            sequence,
-            phase,
-        } => session::progress(node, &session, sequence, phase),
+        NodeObservation::BootstrapProgress { session, sequence, phase } => {
+            session::progress(node, &session, sequence, phase)
+        }
         NodeObservation::MemberJoined { session, member } => {
             session::joined(node, &session, member, now, retry)
         }
@@ -183,10 +115,7 @@ fn completed(
 ) -> Folded {
     let Some(pending) = node.pending.take_if(|pending| pending.id == report.operation) else {
         let pending = node.pending.as_ref().map(|pending| pending.id);
-        return Folded::Dropped(Dropped::StaleOperation {
-            reported: report.operation,
-            pending,
-        });
+        return Folded::Dropped(Dropped::StaleOperation { reported: report.operation, pending });
     };
     let fail =
         |node: &mut ManagedNode, error| failure::failed(node, &pending, error, report.visibility, now, retry);
@@ -200,17 +129,8 @@ fn completed(
         Folded::Nothing => Folded::Applied(Fact::Finished { kind: pending.kind }),
         // An answer to another question proves nothing about this one.
         Folded::Dropped(dropped) => {
-            let message = format!(
-                "{}: the executor answered something else ({dropped})",
-                pending.kind
-            );
-            fail(
-                node,
-                EffectFailure {
-                    kind: ExecutorErrorKind::Ambiguous,
-                    message,
-                },
-            )
+            let message = format!("{}: the executor answered something else ({dropped})", pending.kind);
+            fail(node, EffectFailure { kind: ExecutorErrorKind::Ambiguous, message })
         }
     }
 }
@@ -314,10 +234,7 @@ fn lease_known(node: &mut ManagedNode, lease: LeaseFacts, endpoint: Option<Endpo
         node.record.connection = endpoint;
         advance(node, NodeStage::EndpointKnown);
     }
-    Folded::Applied(Fact::LeaseKnown {
-        lease: id,
-        endpoint: text,
-    })
+    Folded::Applied(Fact::LeaseKnown { lease: id, endpoint: text })
 }
 
 fn lease_gone(node: &mut ManagedNode) -> Folded {
@@ -342,9 +259,7 @@ fn nothing_to_adopt(
     }
     // Look again at the probe interval, and once more right when the answer starts to count.
     let probe = later(now, retry.endpoint_probe_interval);
-    let again = counts_from
-        .filter(|from| *from > now)
-        .map_or(probe, |from| from.min(probe));
+    let again = counts_from.filter(|from| *from > now).map_or(probe, |from| from.min(probe));
     node.retry.next_effect_at = Some(again);
     Folded::Applied(Fact::NotFoundYet { kind })
 }
@@ -383,16 +298,10 @@ fn moved(node: &mut ManagedNode, lease: LeaseId, endpoint: Endpoint) -> Folded {
 impl fmt::Display for Fact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LeaseKnown {
-                lease,
-                endpoint: Some(endpoint),
-            } => {
+            Self::LeaseKnown { lease, endpoint: Some(endpoint) } => {
                 write!(f, "lease {lease} at {endpoint}")
             }
-            Self::LeaseKnown {
-                lease,
-                endpoint: None,
-            } => write!(f, "lease {lease}"),
+            Self::LeaseKnown { lease, endpoint: None } => write!(f, "lease {lease}"),
             Self::EndpointKnown { endpoint } => write!(f, "endpoint {endpoint}"),
             Self::NotReachableYet { reason } => write!(f, "not reachable yet: {reason}"),
             Self::SessionStarted { session } => write!(f, "session {session} started"),
@@ -417,16 +326,10 @@ impl fmt::Display for Fact {
 impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::StaleOperation {
-                reported,
-                pending: Some(pending),
-            } => {
+            Self::StaleOperation { reported, pending: Some(pending) } => {
                 write!(f, "result of {reported}, while {pending} is pending")
             }
-            Self::StaleOperation {
-                reported,
-                pending: None,
-            } => {
+            Self::StaleOperation { reported, pending: None } => {
                 write!(f, "result of {reported}, while nothing is pending")
             }
             Self::OutcomeOfAnotherKind { kind } => write!(f, "not an outcome of {kind}"),
@@ -438,6 +341,3 @@ impl fmt::Display for Dropped {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -10,10 +10,7 @@ use crate::cluster::why::{SpecField, Why};
 
 /// What a node does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "decided by value, one at a time; a box would only cost"
-)]
+#[expect(clippy::large_enum_variant, reason = "decided by value, one at a time; a box would only cost")]
 pub enum NodeStep {
     /// Steady: nothing to do until something changes.
     None,
@@ -89,9 +86,7 @@ fn must_end(node: &ManagedNode, desired: Option<&LogicalNodeSpec>) -> Option<Why
         return Some(Why::AttemptFailed { reason });
     }
     if node.record.desired != *desired {
-        return Some(Why::SpecChanged {
-            fields: SpecField::differing(&node.record.desired, desired),
-        });
+        return Some(Why::SpecChanged { fields: SpecField::differing(&node.record.desired, desired) });
     }
     node.extra.replace_requested.then_some(Why::ReplaceRequested)
 }
@@ -117,9 +112,7 @@ fn active(node: &ManagedNode, now: SystemTime) -> NodeDecision {
     match record.stage {
         NodeStage::HandedOff | NodeStage::Dormant => return steady(node),
         NodeStage::BootstrapRunning => {
-            return NodeDecision::wait(Why::AwaitingJoin {
-                until: node.extra.join_deadline,
-            });
+            return NodeDecision::wait(Why::AwaitingJoin { until: node.extra.join_deadline });
         }
         NodeStage::Joined => {
             // A joined node whose session is closed already became ready in the fold.
@@ -127,9 +120,7 @@ fn active(node: &ManagedNode, now: SystemTime) -> NodeDecision {
                 Some(session) => effect(
                     node,
                     now,
-                    NodeManagerCommand::BootstrapConvergenceObserved {
-                        session: session.clone(),
-                    },
+                    NodeManagerCommand::BootstrapConvergenceObserved { session: session.clone() },
                     Why::MemberJoined,
                 ),
                 None => steady(node),
@@ -151,10 +142,7 @@ fn active(node: &ManagedNode, now: SystemTime) -> NodeDecision {
         return effect(
             node,
             now,
-            NodeManagerCommand::CreateLease {
-                desired: record.desired.clone(),
-                mode,
-            },
+            NodeManagerCommand::CreateLease { desired: record.desired.clone(), mode },
             why,
         );
     };
@@ -182,13 +170,9 @@ fn active(node: &ManagedNode, now: SystemTime) -> NodeDecision {
 /// Nothing to do, and whether that is a comfort.
 fn steady(node: &ManagedNode) -> NodeDecision {
     match node.extra.suspect_since {
-        Some(since) => NodeDecision::new(
-            NodeStep::None,
-            Why::Suspect {
-                since,
-                until: node.extra.loss_deadline,
-            },
-        ),
+        Some(since) => {
+            NodeDecision::new(NodeStep::None, Why::Suspect { since, until: node.extra.loss_deadline })
+        }
         None => NodeDecision::new(NodeStep::None, Why::Ready),
     }
 }
@@ -217,32 +201,18 @@ fn deleting(node: &ManagedNode, now: SystemTime) -> NodeDecision {
                 | OperationKind::DestroyLease,
                 _,
                 _,
-            ) => NodeManagerCommand::CreateLease {
-                desired,
-                mode: CreateMode::AdoptOnly,
-            },
+            ) => NodeManagerCommand::CreateLease { desired, mode: CreateMode::AdoptOnly },
         };
         return effect(node, now, lookup, Why::OutcomeUnknown { kind });
     }
     if let Some(session) = &node.active_bootstrap {
-        let why = Why::SessionLeft {
-            session: session.clone(),
-        };
-        let command = NodeManagerCommand::CancelBootstrap {
-            session: session.clone(),
-        };
+        let why = Why::SessionLeft { session: session.clone() };
+        let command = NodeManagerCommand::CancelBootstrap { session: session.clone() };
         return effect(node, now, command, why);
     }
     if let Some(lease) = &record.lease {
-        let why = Why::LeaseLeft {
-            lease: lease.lease_id.clone(),
-        };
-        return effect(
-            node,
-            now,
-            NodeManagerCommand::DestroyLease { lease: lease.clone() },
-            why,
-        );
+        let why = Why::LeaseLeft { lease: lease.lease_id.clone() };
+        return effect(node, now, NodeManagerCommand::DestroyLease { lease: lease.clone() }, why);
     }
     match node.retry.extra.absent_counts_from {
         Some(until) if now < until => NodeDecision::wait(Why::MayStillAppear { until }),

@@ -41,10 +41,7 @@ pub struct Waiting {
 
 /// One step of one slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the public contract spells the variant without a box"
-)]
+#[expect(clippy::large_enum_variant, reason = "the public contract spells the variant without a box")]
 #[serde(rename_all = "snake_case")]
 pub enum NodeAction {
     /// Install the first attempt of a slot.

@@ -103,12 +103,7 @@ impl RetryPolicy {
             return delay;
         }
         // A fixed hash instead of a random number, so that the same history gives the same delay.
-        let chance = mix(&[
-            self.extra.seed,
-            hash(slot.as_str()),
-            attempt.0,
-            u64::from(failures),
-        ]) % 1000;
+        let chance = mix(&[self.extra.seed, hash(slot.as_str()), attempt.0, u64::from(failures)]) % 1000;
         let millionths = u32::try_from(ratio * chance).unwrap_or(u32::MAX);
         delay.saturating_sub((delay / 1_000_000).saturating_mul(millionths))
     }
@@ -121,9 +116,8 @@ pub(crate) fn later(at: SystemTime, delay: Duration) -> SystemTime {
 
 /// FNV-1a: a fixed hash of a text.
 fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// `SplitMix64` over a few numbers.
@@ -142,10 +136,7 @@ mod tests {
 
     fn delays(policy: &RetryPolicy, failures: &[u32]) -> Vec<u64> {
         let slot = LogicalNodeId::parse("n-0").unwrap();
-        failures
-            .iter()
-            .map(|f| policy.backoff(&slot, NodeAttemptId(1), *f).as_secs())
-            .collect()
+        failures.iter().map(|f| policy.backoff(&slot, NodeAttemptId(1), *f).as_secs()).collect()
     }
 
     #[test]
@@ -159,10 +150,7 @@ mod tests {
 
     #[test]
     fn jitter_repeats_for_the_same_history_and_only_shortens() {
-        let policy = RetryPolicy {
-            jitter_per_mille: 500,
-            ..RetryPolicy::default()
-        };
+        let policy = RetryPolicy { jitter_per_mille: 500, ..RetryPolicy::default() };
         let slot = LogicalNodeId::parse("n-0").unwrap();
         for failures in 1..20 {
             let plain = RetryPolicy::default().backoff(&slot, NodeAttemptId(1), failures);
@@ -170,24 +158,17 @@ mod tests {
             assert_eq!(one, policy.backoff(&slot, NodeAttemptId(1), failures));
             assert!(one <= plain && one >= plain / 2, "{one:?} of {plain:?}");
         }
-        let spread: std::collections::BTreeSet<_> = (0..50)
-            .map(|attempt| policy.backoff(&slot, NodeAttemptId(attempt), 5))
-            .collect();
+        let spread: std::collections::BTreeSet<_> =
+            (0..50).map(|attempt| policy.backoff(&slot, NodeAttemptId(attempt), 5)).collect();
         assert!(spread.len() > 40, "attempts retry in step");
     }
 
     #[test]
     fn the_calendar_does_not_overflow() {
         let slot = LogicalNodeId::parse("n-0").unwrap();
-        let policy = RetryPolicy {
-            cap: Duration::MAX,
-            initial_delay: Duration::MAX,
-            ..RetryPolicy::default()
-        };
+        let policy =
+            RetryPolicy { cap: Duration::MAX, initial_delay: Duration::MAX, ..RetryPolicy::default() };
         assert_eq!(policy.backoff(&slot, NodeAttemptId(1), u32::MAX), Duration::MAX);
-        assert_eq!(
-            later(SystemTime::UNIX_EPOCH, Duration::MAX),
-            SystemTime::UNIX_EPOCH
-        );
+        assert_eq!(later(SystemTime::UNIX_EPOCH, Duration::MAX), SystemTime::UNIX_EPOCH);
     }
 }

@@ -34,12 +34,7 @@ pub fn reconcile(
 ) -> Result<ReconcilePlan, ReconcileError> {
     let expanded = Expanded::of(desired)?;
     let slots = expanded.specs.keys().chain(observed.nodes.keys());
-    decide_all(
-        observed,
-        &expanded,
-        slots.collect::<BTreeSet<_>>().into_iter(),
-        now,
-    )
+    decide_all(observed, &expanded, slots.collect::<BTreeSet<_>>().into_iter(), now)
 }
 
 /// Decides some slots, as [`reconcile`] would. `requeue_at` speaks of these slots only.
@@ -80,10 +75,7 @@ pub fn slot_converged(observed: &ClusterState, desired: &Expanded, slot: &Logica
 /// Whether every slot is what it should be. Equality of generations alone says nothing (spec 9).
 pub fn is_converged(observed: &ClusterState, desired: &Expanded) -> bool {
     observed.nodes.len() == desired.specs.len()
-        && observed
-            .nodes
-            .keys()
-            .all(|slot| slot_converged(observed, desired, slot))
+        && observed.nodes.keys().all(|slot| slot_converged(observed, desired, slot))
 }
 
 fn decide_all<'a>(
@@ -92,10 +84,7 @@ fn decide_all<'a>(
     slots: impl Iterator<Item = &'a LogicalNodeId>,
     now: SystemTime,
 ) -> Result<ReconcilePlan, ReconcileError> {
-    let mut plan = ReconcilePlan {
-        observed_generation: desired.generation,
-        ..ReconcilePlan::default()
-    };
+    let mut plan = ReconcilePlan { observed_generation: desired.generation, ..ReconcilePlan::default() };
     let mut next_attempt = observed.next_attempt_id;
     let mut budgets = Budgets::default();
     for slot in slots {
@@ -117,42 +106,31 @@ fn decide_all<'a>(
         };
         let action = match (step, expected_attempt, desired.specs.get(slot)) {
             (NodeStep::Wait, _, _) => {
-                plan.extra.waiting.push(Waiting {
-                    node: slot.clone(),
-                    why,
-                });
+                plan.extra.waiting.push(Waiting { node: slot.clone(), why });
                 continue;
             }
-            (NodeStep::Restart, None, Some(spec)) => NodeAction::Insert {
-                attempt: allocate()?,
-                desired: spec.clone(),
-            },
+            (NodeStep::Restart, None, Some(spec)) => {
+                NodeAction::Insert { attempt: allocate()?, desired: spec.clone() }
+            }
             (NodeStep::Restart, Some(expected_attempt), Some(spec)) => NodeAction::Restart {
                 node: slot.clone(),
                 expected_attempt,
                 new_attempt: allocate()?,
                 desired: spec.clone(),
             },
-            (NodeStep::BeginDelete, Some(expected_attempt), _) => NodeAction::BeginDelete {
-                node: slot.clone(),
-                expected_attempt,
-            },
-            (NodeStep::MarkDestroyed, Some(expected_attempt), _) => NodeAction::MarkDestroyed {
-                node: slot.clone(),
-                expected_attempt,
-            },
-            (NodeStep::Reap, Some(expected_attempt), _) => NodeAction::Reap {
-                node: slot.clone(),
-                expected_attempt,
-            },
+            (NodeStep::BeginDelete, Some(expected_attempt), _) => {
+                NodeAction::BeginDelete { node: slot.clone(), expected_attempt }
+            }
+            (NodeStep::MarkDestroyed, Some(expected_attempt), _) => {
+                NodeAction::MarkDestroyed { node: slot.clone(), expected_attempt }
+            }
+            (NodeStep::Reap, Some(expected_attempt), _) => {
+                NodeAction::Reap { node: slot.clone(), expected_attempt }
+            }
             (NodeStep::Dispatch(command), Some(attempt), _) => {
                 let sequence = node.map_or(0, |n| n.next_operation_sequence);
                 let operation = OperationId { attempt, sequence };
-                NodeAction::Dispatch(PlannedEffect {
-                    node: slot.clone(),
-                    operation,
-                    command,
-                })
+                NodeAction::Dispatch(PlannedEffect { node: slot.clone(), operation, command })
             }
             // `decide` gives steps for existing nodes only, and a restart only for a declared slot.
             (
@@ -196,10 +174,7 @@ fn decide(
         | NodeStep::Dispatch(_) => {}
     }
     if let Some(hold) = observed.holds.on(slot) {
-        let why = Why::Held {
-            by: hold.by,
-            reason: hold.reason.clone(),
-        };
+        let why = Why::Held { by: hold.by, reason: hold.reason.clone() };
         return Some(NodeDecision::new(NodeStep::Wait, why));
     }
     if decision.step == NodeStep::BeginDelete
@@ -245,11 +220,7 @@ impl Budgets {
             u32::try_from(expanded.slots.slots.iter().filter(down).count()).unwrap_or(u32::MAX)
         });
         if *unavailable >= limit {
-            return Some(Why::UpdateLimit {
-                group: group.clone(),
-                limit,
-                unavailable: *unavailable,
-            });
+            return Some(Why::UpdateLimit { group: group.clone(), limit, unavailable: *unavailable });
         }
         *unavailable = unavailable.saturating_add(1);
         None

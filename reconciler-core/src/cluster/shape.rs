@@ -116,9 +116,7 @@ impl Expanded {
                 });
             }
             if group.update.max_unavailable == Some(0) {
-                return Err(ShapeError::NoneUnavailable {
-                    group: group.group_id.clone(),
-                });
+                return Err(ShapeError::NoneUnavailable { group: group.group_id.clone() });
             }
             let mut slots = Vec::new();
             for spec in expand_node_group(group) {
@@ -128,33 +126,15 @@ impl Expanded {
                     if first.group == second {
                         return Err(ShapeError::DuplicateGroup { group: second });
                     }
-                    return Err(ShapeError::DuplicateNode {
-                        node: first.id,
-                        first: first.group,
-                        second,
-                    });
+                    return Err(ShapeError::DuplicateNode { node: first.id, first: first.group, second });
                 }
             }
-            let slots = SlotGroup {
-                group: group.group_id.clone(),
-                slots: Arc::from(slots),
-            };
-            let expanded = ExpandedGroup {
-                slots,
-                policy: group.policy.clone(),
-                update: group.update,
-            };
+            let slots = SlotGroup { group: group.group_id.clone(), slots: Arc::from(slots) };
+            let expanded = ExpandedGroup { slots, policy: group.policy.clone(), update: group.update };
             if groups.insert(group.group_id.clone(), expanded).is_some() {
-                return Err(ShapeError::DuplicateGroup {
-                    group: group.group_id.clone(),
-                });
+                return Err(ShapeError::DuplicateGroup { group: group.group_id.clone() });
             }
         }
-        Ok(Self {
-            run_id: shape.run_id.clone(),
-            generation: shape.generation,
-            specs,
-            groups,
-        })
+        Ok(Self { run_id: shape.run_id.clone(), generation: shape.generation, specs, groups })
     }
 }

@@ -204,12 +204,7 @@ pub struct ClusterState {
 impl Default for ClusterState {
     /// Nothing is there; the first attempt will be `a1`.
     fn default() -> Self {
-        Self {
-            observed_generation: 0,
-            next_attempt_id: 1,
-            nodes: BTreeMap::new(),
-            holds: Holds::default(),
-        }
+        Self { observed_generation: 0, next_attempt_id: 1, nodes: BTreeMap::new(), holds: Holds::default() }
     }
 }
 
@@ -259,14 +254,9 @@ impl ManagedNode {
     /// loss or a stability to settle. Retry times are not among them; decisions read those.
     pub fn earliest_deadline(&self) -> Option<SystemTime> {
         let pending = self.pending.as_ref().map(|p| p.deadline);
-        [
-            pending,
-            self.extra.join_deadline,
-            self.extra.loss_deadline,
-            self.extra.stable_at,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        [pending, self.extra.join_deadline, self.extra.loss_deadline, self.extra.stable_at]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

@@ -232,16 +232,12 @@ impl fmt::Display for Why {
             Self::ReadyToRestart => f.write_str("slot free"),
             Self::Pending { operation, kind, .. } => write!(f, "{kind} {operation} pending"),
             Self::Backoff { failures: 0, .. } => f.write_str("waiting to look again"),
-            Self::Backoff {
-                failures, last_error, ..
-            } => {
+            Self::Backoff { failures, last_error, .. } => {
                 write!(f, "backing off after {failures} failure(s)")?;
                 last_error.iter().try_for_each(|error| write!(f, ": {error}"))
             }
             Self::AwaitingJoin { .. } => f.write_str("bootstrap runs, not joined yet"),
-            Self::RestartDelay {
-                failures, last_error, ..
-            } => {
+            Self::RestartDelay { failures, last_error, .. } => {
                 write!(f, "restart delayed after {failures} failure(s)")?;
                 last_error.iter().try_for_each(|error| write!(f, ": {error}"))
             }
@@ -254,11 +250,7 @@ impl fmt::Display for Why {
                 };
                 write!(f, "held by {by}: {reason}")
             }
-            Self::UpdateLimit {
-                group,
-                limit,
-                unavailable,
-            } => {
+            Self::UpdateLimit { group, limit, unavailable } => {
                 write!(f, "{unavailable} of group {group} unavailable, limit {limit}")
             }
             Self::ProviderBusy { provider, running } => {

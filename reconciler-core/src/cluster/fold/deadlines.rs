@@ -54,10 +54,7 @@ pub(super) fn passed(
             failure::end_attempt(node, &format!("did not join within {limit:?}"), now, retry)
         }
         NodeDeadline::Loss => {
-            let since = node
-                .extra
-                .suspect_since
-                .and_then(|at| now.duration_since(at).ok());
+            let since = node.extra.suspect_since.and_then(|at| now.duration_since(at).ok());
             let silence = since.unwrap_or_default();
             failure::lost(node, &format!("could not be seen for {silence:?}"), now, retry)
         }

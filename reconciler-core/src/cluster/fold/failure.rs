@@ -29,10 +29,7 @@ pub(super) fn failed(
             let delay = retry_after.map_or(own, |asked| asked.max(own));
             node.retry.next_effect_at = Some(later(now, delay));
             node.retry.last_error = Some(error.message.clone());
-            return Folded::Applied(Fact::OperationFailed {
-                kind,
-                message: error.message,
-            });
+            return Folded::Applied(Fact::OperationFailed { kind, message: error.message });
         }
         ExecutorErrorKind::Ambiguous if kind.is_creating() && !pending.extra.adopt_only => {
             mark(node, kind, visibility, now);
@@ -47,24 +44,14 @@ pub(super) fn failed(
     node.retry.last_error = Some(error.message.clone());
     node.retry.consecutive_failures = node.retry.consecutive_failures.saturating_add(1);
     if node.intent == NodeIntent::Active || kind.is_cleanup() || pending.extra.adopt_only {
-        let delay = retry.backoff(
-            &node.record.desired.id,
-            node.attempt,
-            node.retry.consecutive_failures,
-        );
+        let delay = retry.backoff(&node.record.desired.id, node.attempt, node.retry.consecutive_failures);
         node.retry.next_effect_at = Some(later(now, delay));
     }
     // Otherwise it was sent before the attempt was given up, and its backoff would only delay the cleanup.
     if unknown {
-        return Folded::Applied(Fact::OutcomeUnknown {
-            kind,
-            message: error.message,
-        });
+        return Folded::Applied(Fact::OutcomeUnknown { kind, message: error.message });
     }
-    Folded::Applied(Fact::OperationFailed {
-        kind,
-        message: error.message,
-    })
+    Folded::Applied(Fact::OperationFailed { kind, message: error.message })
 }
 
 /// From now on only adoption or proved absence counts.
@@ -110,9 +97,7 @@ pub(super) fn lost(node: &mut ManagedNode, reason: &str, now: SystemTime, retry:
     end(node, reason, now);
     node.retry.consecutive_failures = 0;
     node.retry.restart_at = None;
-    Folded::Applied(Fact::AttemptFailed {
-        reason: reason.to_owned(),
-    })
+    Folded::Applied(Fact::AttemptFailed { reason: reason.to_owned() })
 }
 
 /// The attempt is over and its successor waits.
@@ -124,15 +109,9 @@ pub(super) fn end_attempt(
 ) -> Folded {
     end(node, reason, now);
     node.retry.consecutive_failures = node.retry.consecutive_failures.saturating_add(1);
-    let delay = retry.backoff(
-        &node.record.desired.id,
-        node.attempt,
-        node.retry.consecutive_failures,
-    );
+    let delay = retry.backoff(&node.record.desired.id, node.attempt, node.retry.consecutive_failures);
     node.retry.restart_at = Some(later(now, delay));
-    Folded::Applied(Fact::AttemptFailed {
-        reason: reason.to_owned(),
-    })
+    Folded::Applied(Fact::AttemptFailed { reason: reason.to_owned() })
 }
 
 fn end(node: &mut ManagedNode, reason: &str, now: SystemTime) {

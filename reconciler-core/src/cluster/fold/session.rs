@@ -63,10 +63,7 @@ pub(super) fn joined(
     }
     let stage = node.record.stage;
     if node.intent == NodeIntent::Deleting {
-        return Folded::Dropped(Dropped::NotInThisStage {
-            stage,
-            what: "a join while deleting",
-        });
+        return Folded::Dropped(Dropped::NotInThisStage { stage, what: "a join while deleting" });
     }
     match stage {
         NodeStage::BootstrapRunning => {}
@@ -77,10 +74,7 @@ pub(super) fn joined(
         | NodeStage::EndpointKnown
         | NodeStage::Failed
         | NodeStage::Destroyed => {
-            return Folded::Dropped(Dropped::NotInThisStage {
-                stage,
-                what: "a join",
-            });
+            return Folded::Dropped(Dropped::NotInThisStage { stage, what: "a join" });
         }
     }
     let id = member.member_id.clone();
@@ -100,9 +94,8 @@ pub(super) fn converged(
     now: SystemTime,
     retry: &RetryPolicy,
 ) -> Folded {
-    match own(node, session) {
-        Ok(facts) => facts.ended = Some("converged".to_owned()),
-        Err(dropped) => return Folded::Dropped(dropped),
+    if let Err(dropped) = own(node, session) {
+        return Folded::Dropped(dropped);
     }
     if node.active_bootstrap.is_none() {
         return Folded::Nothing;
@@ -114,13 +107,12 @@ pub(super) fn converged(
 pub(super) fn closed(node: &mut ManagedNode, now: SystemTime, retry: &RetryPolicy) -> Folded {
     let session = node.active_bootstrap.take();
     node.record.handoff_complete = true;
+    end_facts(node, "closed");
     if node.record.stage == NodeStage::Joined && node.intent == NodeIntent::Active {
         return become_ready(node, now, retry);
     }
     // Closed before the join: the join is awaited until its deadline.
-    session.map_or(Folded::Nothing, |session| {
-        Folded::Applied(Fact::SessionClosed { session })
-    })
+    session.map_or(Folded::Nothing, |session| Folded::Applied(Fact::SessionClosed { session }))
 }
 
 /// No session is left. Its facts stay for observability.
@@ -128,9 +120,7 @@ pub(super) fn cancelled(node: &mut ManagedNode) -> Folded {
     let Some(session) = node.active_bootstrap.take() else {
         return Folded::Nothing;
     };
-    if let Some(facts) = node.record.bootstrap.as_mut() {
-        facts.ended.get_or_insert_with(|| "cancelled".to_owned());
-    }
+    end_facts(node, "cancelled");
     Folded::Applied(Fact::SessionClosed { session })
 }
 
@@ -143,31 +133,36 @@ pub(super) fn failed(
     retry: &RetryPolicy,
 ) -> Folded {
     match own(node, session) {
-        Ok(facts) => {
-            if facts.ended.is_some() {
-                return Folded::Nothing;
-            }
-            facts.ended = Some(reason.to_owned());
-        }
+        Ok(facts) if facts.ended.is_some() => return Folded::Nothing,
+        Ok(_) => {}
         Err(dropped) => return Folded::Dropped(dropped),
     }
     let stage = node.record.stage;
-    if node.intent == NodeIntent::Deleting || stage == NodeStage::Failed {
+    if node.intent == NodeIntent::Deleting {
         return Folded::Nothing;
     }
     match stage {
-        NodeStage::BootstrapRunning | NodeStage::Joined => failure::end_attempt(node, reason, now, retry),
+        NodeStage::BootstrapRunning | NodeStage::Joined => {
+            end_facts(node, reason);
+            failure::end_attempt(node, reason, now, retry)
+        }
+        NodeStage::Failed => Folded::Nothing,
         NodeStage::New
         | NodeStage::LeaseRequested
         | NodeStage::LeaseCreated
         | NodeStage::EndpointKnown
         | NodeStage::HandedOff
         | NodeStage::Dormant
-        | NodeStage::Failed
-        | NodeStage::Destroyed => Folded::Dropped(Dropped::NotInThisStage {
-            stage,
-            what: "a failed bootstrap",
-        }),
+        | NodeStage::Destroyed => {
+            Folded::Dropped(Dropped::NotInThisStage { stage, what: "a failed bootstrap" })
+        }
+    }
+}
+
+/// How the session ended, kept for observability; the first word stands.
+fn end_facts(node: &mut ManagedNode, how: &str) {
+    if let Some(facts) = node.record.bootstrap.as_mut() {
+        facts.ended.get_or_insert_with(|| how.to_owned());
     }
 }
 
@@ -191,8 +186,6 @@ fn own<'a>(
 ) -> Result<&'a mut BootstrapFacts, Dropped> {
     match node.record.bootstrap.as_mut() {
         Some(facts) if facts.session == *session => Ok(facts),
-        Some(_) | None => Err(Dropped::ForeignSession {
-            session: session.clone(),
-        }),
+        Some(_) | None => Err(Dropped::ForeignSession { session: session.clone() }),
     }
 }
