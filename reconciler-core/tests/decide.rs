@@ -1,4 +1,11 @@
 //! Every row of the level-to-effect table and of topology (spec 7.2, 8), one node at a time.
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::needless_pass_by_value,
+    reason = "a test: a panic is a failed test, and arguments are built where they are used"
+)]
 
 mod support;
 

@@ -1,4 +1,11 @@
 //! What each outcome and observation changes: success (spec 7.1), failure (spec 11), and what is dropped.
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::needless_pass_by_value,
+    reason = "a test: a panic is a failed test, and arguments are built where they are used"
+)]
 
 mod support;
 

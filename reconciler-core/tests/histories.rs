@@ -1,6 +1,13 @@
 //! Random histories of one small cluster, driven by core alone: facts in any order, lost, repeated, late;
 //! shapes edited at any time; attempts held and released. After every step the invariants; after the last
 //! fault the cluster becomes what was declared, and then stays still.
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::needless_pass_by_value,
+    reason = "a test: a panic is a failed test, and arguments are built where they are used"
+)]
 
 mod support;
 

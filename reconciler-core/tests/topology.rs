@@ -1,4 +1,11 @@
 //! Many slots at once: insertion, removal, replacement, limits, holds, and the ids given out.
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::needless_pass_by_value,
+    reason = "a test: a panic is a failed test, and arguments are built where they are used"
+)]
 
 mod support;
 

@@ -1,5 +1,12 @@
 //! Builders and a renderer for core's tests. Time starts at a fixed epoch; everything is on `web`.
-#![allow(dead_code, unreachable_pub, clippy::allow_attributes, reason = "each test file uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_debug_implementations,
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    reason = "test support: each test file uses its own part, and a panic is a failed test"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
