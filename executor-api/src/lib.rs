@@ -6,17 +6,20 @@
 //!      └── derive: token, labels, name     error ────┘
 //!
 //!   LeaseProvider + Bootstrapper  =  Executor  ── called by the driver, behind the ledger
+//!   host: HostExecutor, StorageProbe, VirtualMachines, ClusterLock  ── gated maintenance of hosts
 //! ```
 //!
 //! Read in this order: [`identity`] (who is meant), [`spec`] (what is wanted), [`facts`] (what exists),
 //! [`command`] (what is asked), [`outcome`] (what came back), [`error`] (what went wrong), then the two
-//! traits [`LeaseProvider`] and [`Bootstrapper`]. Everything here is plain data or a trait: no runtime,
+//! traits [`LeaseProvider`] and [`Bootstrapper`]. What gated maintenance needs is a house of its own in [`host`].
+//! Everything here is plain data or a trait: no runtime,
 //! no clock, no global state.
 
 pub mod command;
 pub mod error;
 pub mod executor;
 pub mod facts;
+pub mod host;
 pub mod identity;
 pub mod ledger;
 pub mod outcome;
