@@ -127,11 +127,7 @@ impl FakeBehaviour {
             cancel: Duration::ZERO,
             dies_after: None,
         };
-        Self {
-            node,
-            read: Duration::ZERO,
-            ..Self::default()
-        }
+        Self { node, read: Duration::ZERO, ..Self::default() }
     }
 
     /// The behaviour of one slot, before its spec has its say.

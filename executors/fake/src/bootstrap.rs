@@ -31,9 +31,7 @@ impl FakeProvider {
         }
         Ok(self.world.enter(|state| {
             let sessions = state.sessions_of(attempt);
-            sessions
-                .min_by_key(|session| !session.truth.runs())
-                .map(|session| session.truth.clone())
+            sessions.min_by_key(|session| !session.truth.runs()).map(|session| session.truth.clone())
         }))
     }
 }
@@ -47,19 +45,12 @@ impl Bootstrapper for FakeProvider {
     fn visibility(&self) -> Visibility {
         // Sessions show at once; only leases hide.
         let late_landing = self.world.enter(|state| state.behaviour.visibility.late_landing);
-        Visibility {
-            listing_lag: std::time::Duration::ZERO,
-            late_landing,
-        }
+        Visibility { listing_lag: std::time::Duration::ZERO, late_landing }
     }
 
     async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
         let problems = settings::boot(&mut NodeBehaviour::default(), &group.template.boot.settings);
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(problems)
-        }
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
     async fn start(
@@ -79,10 +70,7 @@ impl Bootstrapper for FakeProvider {
         let found = self.read_session(&ctx.attempt);
         let found = found.map_err(|why| call.error(ExecutorErrorKind::Unavailable, why))?;
         let mut session = match found {
-            Some(SessionTruth {
-                phase: SessionPhase::Failed(how) | SessionPhase::Ended(how),
-                ..
-            }) => {
+            Some(SessionTruth { phase: SessionPhase::Failed(how) | SessionPhase::Ended(how), .. }) => {
                 return Err(over(&how));
             }
             Some(found) => found.id,
@@ -119,18 +107,11 @@ impl Bootstrapper for FakeProvider {
     async fn find(&self, attempt: &AttemptKey) -> Reading<FoundSession> {
         let as_of = self.world.now();
         match self.read_session(attempt) {
-            Err(why) => Reading::Unknown {
-                reason: why.to_owned(),
-                as_of,
-            },
+            Err(why) => Reading::Unknown { reason: why.to_owned(), as_of },
             Ok(None) => Reading::Absent { as_of },
             Ok(Some(session)) => {
                 let life = if session.runs() { Life::Live } else { Life::Dead };
-                Reading::Present {
-                    facts: FoundSession { session: session.id },
-                    life,
-                    as_of,
-                }
+                Reading::Present { facts: FoundSession { session: session.id }, life, as_of }
             }
         }
     }
@@ -142,10 +123,7 @@ impl Bootstrapper for FakeProvider {
     ) -> Result<(), ExecutorError> {
         let effect = OperationKind::BootstrapConvergenceObserved;
         let call = Call::arrive(&self.world, ctx, CallKind::Complete, effect).await?;
-        let act = Act::Complete {
-            attempt: ctx.attempt.clone(),
-            session: session.clone(),
-        };
+        let act = Act::Complete { attempt: ctx.attempt.clone(), session: session.clone() };
         end(&self.world, &call, session, act).await
     }
 
@@ -155,10 +133,7 @@ impl Bootstrapper for FakeProvider {
         session: &BootstrapSessionId,
     ) -> Result<(), ExecutorError> {
         let call = Call::arrive(&self.world, ctx, CallKind::Cancel, OperationKind::CancelBootstrap).await?;
-        let act = Act::Cancel {
-            attempt: ctx.attempt.clone(),
-            session: session.clone(),
-        };
+        let act = Act::Cancel { attempt: ctx.attempt.clone(), session: session.clone() };
         end(&self.world, &call, session, act).await
     }
 
@@ -169,16 +144,8 @@ impl Bootstrapper for FakeProvider {
         sink: ObservationSink,
     ) -> Result<(), ExecutorError> {
         let fault = self.world.arrive(CallKind::Attach, Some(attempt));
-        assert!(
-            fault != Some(Fault::Panics),
-            "the fake executor was told to panic in attach for {attempt}"
-        );
-        let teller = Teller {
-            world: &self.world,
-            attempt,
-            sink,
-            fault,
-        };
+        assert!(fault != Some(Fault::Panics), "the fake executor was told to panic in attach for {attempt}");
+        let teller = Teller { world: &self.world, attempt, sink, fault };
         let mut told = Told::default();
         loop {
             let Some(seen) = self.world.enter(|state| look(state, attempt, session)) else {
@@ -192,13 +159,7 @@ impl Bootstrapper for FakeProvider {
                 return Ok(());
             }
             let sleep = seen.next.map(|at| self.world.timer().sleep_until(at));
-            Changed {
-                world: &self.world,
-                attempt,
-                version: seen.version,
-                sleep,
-            }
-            .await;
+            Changed { world: &self.world, attempt, version: seen.version, sleep }.await;
         }
     }
 }
@@ -221,10 +182,7 @@ async fn end(
         Answer::Done | Answer::NotFound => call.tell(()).await,
         Answer::NotYours => {
             let kind = ExecutorErrorKind::Rejected(RejectReason::Validation);
-            Err(call.error(
-                kind,
-                "names a session of somebody else; nothing of it was touched",
-            ))
+            Err(call.error(kind, "names a session of somebody else; nothing of it was touched"))
         }
         other => Err(unexpected(call, &other)),
     }
@@ -244,11 +202,7 @@ struct Seen {
 }
 
 fn look(state: &mut State, attempt: &AttemptKey, session: &BootstrapSessionId) -> Option<Seen> {
-    let session = state
-        .session(session)
-        .filter(|session| session.truth.owner == *attempt)?
-        .truth
-        .clone();
+    let session = state.session(session).filter(|session| session.truth.owner == *attempt)?.truth.clone();
     let lease = state.lease(&session.lease)?;
     let after_now = (std::ops::Bound::Excluded(state.now), std::ops::Bound::Unbounded);
     Some(Seen {
@@ -292,35 +246,16 @@ impl Teller<'_> {
         if sequence > told.sequence {
             told.sequence = sequence;
             let phase = phase.to_owned();
-            self.send(
-                id,
-                NodeObservation::BootstrapProgress {
-                    session: id.clone(),
-                    sequence,
-                    phase,
-                },
-            );
+            self.send(id, NodeObservation::BootstrapProgress { session: id.clone(), sequence, phase });
         }
         if let (Some(member), false) = (&seen.session.member, told.joined) {
             told.joined = true;
             let member = member.clone();
-            self.send(
-                id,
-                NodeObservation::MemberJoined {
-                    session: id.clone(),
-                    member,
-                },
-            );
+            self.send(id, NodeObservation::MemberJoined { session: id.clone(), member });
         }
         if let SessionPhase::Failed(reason) = &seen.session.phase {
             let reason = reason.clone();
-            self.send(
-                id,
-                NodeObservation::BootstrapFailed {
-                    session: id.clone(),
-                    reason,
-                },
-            );
+            self.send(id, NodeObservation::BootstrapFailed { session: id.clone(), reason });
             return true;
         }
         if seen.life == Life::Dead && seen.vanished {
@@ -335,30 +270,15 @@ impl Teller<'_> {
         if seen.life == Life::Dead {
             if !seen.by_request {
                 let reason = seen.ended.clone().unwrap_or_default();
-                self.send(
-                    id,
-                    NodeObservation::LeaseLost {
-                        lease: seen.lease.clone(),
-                        reason,
-                    },
-                );
+                self.send(id, NodeObservation::LeaseLost { lease: seen.lease.clone(), reason });
             }
             return true;
         }
         if let Some(endpoint) = &seen.endpoint
-            && told
-                .endpoint
-                .replace(endpoint.clone())
-                .is_some_and(|before| before != *endpoint)
+            && told.endpoint.replace(endpoint.clone()).is_some_and(|before| before != *endpoint)
         {
             let endpoint = endpoint.clone();
-            self.send(
-                id,
-                NodeObservation::EndpointChanged {
-                    lease: seen.lease.clone(),
-                    endpoint,
-                },
-            );
+            self.send(id, NodeObservation::EndpointChanged { lease: seen.lease.clone(), endpoint });
         }
         matches!(seen.session.phase, SessionPhase::Ended(_))
     }
@@ -373,11 +293,7 @@ impl Teller<'_> {
             Some(fault @ Fault::Outdated) => {
                 self.world.fire(fault);
                 let phase = "outdated".to_owned();
-                self.deliver(NodeObservation::BootstrapProgress {
-                    session: id.clone(),
-                    sequence: 0,
-                    phase,
-                });
+                self.deliver(NodeObservation::BootstrapProgress { session: id.clone(), sequence: 0, phase });
                 let session = BootstrapSessionId(format!("{id}-never-was"));
                 let reason = "a session that never was failed".to_owned();
                 self.deliver(NodeObservation::BootstrapFailed { session, reason });
@@ -388,11 +304,7 @@ impl Teller<'_> {
 
     fn deliver(&self, observation: NodeObservation) {
         let AttemptKey { node, attempt, .. } = self.attempt.clone();
-        self.sink.send(ObservationReport {
-            node,
-            attempt,
-            observation,
-        });
+        self.sink.send(ObservationReport { node, attempt, observation });
     }
 }
 

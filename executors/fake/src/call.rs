@@ -26,12 +26,7 @@ impl<'a> Call<'a> {
         effect: OperationKind,
     ) -> Result<Self, ExecutorError> {
         let fault = world.arrive(kind, Some(&ctx.attempt));
-        let call = Self {
-            world,
-            ctx,
-            effect,
-            fault,
-        };
+        let call = Self { world, ctx, effect, fault };
         let refused = match fault {
             Some(Fault::NotActed(silence)) => {
                 world.fire(Fault::NotActed(silence));
@@ -39,10 +34,7 @@ impl<'a> Call<'a> {
             }
             Some(Fault::Panics) => {
                 world.fire(Fault::Panics);
-                panic!(
-                    "the fake executor was told to panic in {effect} for {}",
-                    ctx.attempt
-                );
+                panic!("the fake executor was told to panic in {effect} for {}", ctx.attempt);
             }
             Some(Fault::Gone) => {
                 world.enter(|state| state.spend(&ctx.attempt));
@@ -51,15 +43,13 @@ impl<'a> Call<'a> {
             Some(Fault::Rejected(reason)) => {
                 call.error(ExecutorErrorKind::Rejected(reason), "was refused, as scripted")
             }
-            Some(Fault::Throttled { retry_after }) => call.error(
-                ExecutorErrorKind::Throttled { retry_after },
-                "came too soon after others",
-            ),
+            Some(Fault::Throttled { retry_after }) => {
+                call.error(ExecutorErrorKind::Throttled { retry_after }, "came too soon after others")
+            }
             Some(Fault::Unavailable) => call.error(ExecutorErrorKind::Unavailable, "did not get through"),
-            Some(Fault::Unknown) => call.error(
-                ExecutorErrorKind::Unavailable,
-                "cannot be answered: the world cannot be read",
-            ),
+            Some(Fault::Unknown) => {
+                call.error(ExecutorErrorKind::Unavailable, "cannot be answered: the world cannot be read")
+            }
             Some(Fault::Slow(_)) => {
                 call.fire();
                 return Ok(call);
@@ -72,8 +62,7 @@ impl<'a> Call<'a> {
 
     /// Waits for something that changes nothing.
     pub(crate) async fn pause(&self, takes: Duration) -> Result<(), ExecutorError> {
-        self.pause_until(later(self.world.now(), self.slowed(takes)))
-            .await
+        self.pause_until(later(self.world.now(), self.slowed(takes))).await
     }
 
     /// Waits until then, or until the deadline and fails.
@@ -92,11 +81,7 @@ impl<'a> Call<'a> {
     pub(crate) async fn act(&self, takes: Duration, act: Act) -> Result<Answer, ExecutorError> {
         if let Some(Fault::LandsLate { after, silence }) = self.fault {
             let after = after.min(self.world.enter(|state| state.behaviour.visibility.late_landing));
-            let late = Late {
-                world: self.world.clone(),
-                act: Some(act),
-                after,
-            };
+            let late = Late { world: self.world.clone(), act: Some(act), after };
             self.fire();
             let error = self.silence(silence).await;
             drop(late);
@@ -104,10 +89,7 @@ impl<'a> Call<'a> {
         }
         let at = later(self.world.now(), self.slowed(takes));
         let ticket = self.world.enter(|state| state.submit(at, act));
-        let sent = Sent {
-            world: self.world.clone(),
-            ticket,
-        };
+        let sent = Sent { world: self.world.clone(), ticket };
         self.pause_until(at).await?;
         let answer = self.world.enter(|state| state.answer(ticket));
         drop(sent);
@@ -126,11 +108,7 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn error(&self, kind: ExecutorErrorKind, what: &str) -> ExecutorError {
-        ExecutorError::new(
-            kind,
-            self.effect,
-            format!("the call for {} {what}", self.ctx.attempt),
-        )
+        ExecutorError::new(kind, self.effect, format!("the call for {} {what}", self.ctx.attempt))
     }
 
     /// Counts this call's fault as having really happened.
@@ -151,10 +129,9 @@ impl<'a> Call<'a> {
     async fn silence(&self, silence: Silence) -> ExecutorError {
         match silence {
             Silence::Hangs => std::future::pending().await,
-            Silence::Ambiguous => self.error(
-                ExecutorErrorKind::Ambiguous,
-                "lost its connection; look the attempt up again",
-            ),
+            Silence::Ambiguous => {
+                self.error(ExecutorErrorKind::Ambiguous, "lost its connection; look the attempt up again")
+            }
         }
     }
 }
@@ -181,8 +158,7 @@ struct Late {
 impl Drop for Late {
     fn drop(&mut self) {
         if let Some(act) = self.act.take() {
-            self.world
-                .enter(|state| state.land_late(act, later(state.now, self.after)));
+            self.world.enter(|state| state.land_late(act, later(state.now, self.after)));
         }
     }
 }

@@ -204,16 +204,7 @@ pub struct Rule {
 impl Rule {
     /// The next such call suffers this fault, once.
     pub fn new(call: CallKind, fault: Fault) -> Self {
-        Self {
-            call,
-            fault,
-            node: None,
-            attempt: None,
-            from: None,
-            until: None,
-            skip: 0,
-            left: Some(1),
-        }
+        Self { call, fault, node: None, attempt: None, from: None, until: None, skip: 0, left: Some(1) }
     }
 
     /// Only calls for this slot.
@@ -269,13 +260,8 @@ impl Rule {
     fn takes(&mut self, call: CallKind, whose: Option<&AttemptKey>, now: SystemTime) -> bool {
         let matches = self.call == call
             && self.left != Some(0)
-            && self
-                .node
-                .as_ref()
-                .is_none_or(|node| whose.is_some_and(|key| key.node == *node))
-            && self
-                .attempt
-                .is_none_or(|attempt| whose.is_some_and(|key| key.attempt == attempt))
+            && self.node.as_ref().is_none_or(|node| whose.is_some_and(|key| key.node == *node))
+            && self.attempt.is_none_or(|attempt| whose.is_some_and(|key| key.attempt == attempt))
             && self.from.is_none_or(|from| from <= now)
             && self.until.is_none_or(|until| now < until);
         if !matches {
@@ -321,9 +307,7 @@ impl Weather {
         let mut faults = vec![
             Fault::MadeTwice,
             Fault::Throttled { retry_after: None },
-            Fault::Throttled {
-                retry_after: Some(5 * second),
-            },
+            Fault::Throttled { retry_after: Some(5 * second) },
             Fault::Unavailable,
             Fault::Gone,
             Fault::Panics,
@@ -337,14 +321,8 @@ impl Weather {
             Fault::Vanishes(7 * second),
             Fault::Moves(9 * second),
             Fault::NoEndpoint,
-            Fault::Exits {
-                after: second,
-                status: 1,
-            },
-            Fault::Exits {
-                after: second,
-                status: 0,
-            },
+            Fault::Exits { after: second, status: 1 },
+            Fault::Exits { after: second, status: 0 },
             Fault::NeverJoins,
             Fault::WrongNonce,
             Fault::Repeats,
@@ -353,10 +331,7 @@ impl Weather {
         for silence in [Silence::Hangs, Silence::Ambiguous] {
             faults.push(Fault::AnswerLost(silence));
             faults.push(Fault::NotActed(silence));
-            faults.push(Fault::LandsLate {
-                after: 5 * second,
-                silence,
-            });
+            faults.push(Fault::LandsLate { after: 5 * second, silence });
         }
         for reason in [
             RejectReason::Validation,
@@ -370,11 +345,7 @@ impl Weather {
             .iter()
             .flat_map(|&call| {
                 let suited = faults.iter().filter(move |fault| fault.suits(call));
-                suited.map(move |&fault| Chance {
-                    call,
-                    fault,
-                    per_mille,
-                })
+                suited.map(move |&fault| Chance { call, fault, per_mille })
             })
             .collect();
         Self { seed, chances, until }
@@ -405,10 +376,7 @@ pub(crate) struct FaultPlan {
 impl FaultPlan {
     pub(crate) fn script(&mut self, rule: Rule) -> Result<(), Unsuited> {
         if !rule.fault.suits(rule.call) {
-            return Err(Unsuited {
-                fault: rule.fault,
-                call: rule.call,
-            });
+            return Err(Unsuited { fault: rule.fault, call: rule.call });
         }
         self.rules.push(rule);
         Ok(())
@@ -434,11 +402,7 @@ impl FaultPlan {
         whose: Option<&AttemptKey>,
         now: SystemTime,
     ) -> Option<Fault> {
-        if let Some(place) = self
-            .rules
-            .iter_mut()
-            .position(|rule| rule.takes(call, whose, now))
-        {
+        if let Some(place) = self.rules.iter_mut().position(|rule| rule.takes(call, whose, now)) {
             let fault = self.rules[place].fault;
             if self.rules[place].left == Some(0) {
                 self.rules.remove(place);
@@ -449,11 +413,7 @@ impl FaultPlan {
         if weather.until.is_some_and(|until| until <= now) {
             return None;
         }
-        weather
-            .chances
-            .iter()
-            .find(|c| c.call == call && dice.hits(c.per_mille))
-            .map(|c| c.fault)
+        weather.chances.iter().find(|c| c.call == call && dice.hits(c.per_mille)).map(|c| c.fault)
     }
 
     pub(crate) fn fire(&mut self, name: &'static str) {
@@ -479,9 +439,7 @@ mod tests {
     #[test]
     fn a_rule_counts_only_the_calls_that_match_it() {
         let mut plan = FaultPlan::default();
-        let rule = Rule::new(CallKind::Create, Fault::Unavailable)
-            .node(&key("web-1").node)
-            .after_calls(1);
+        let rule = Rule::new(CallKind::Create, Fault::Unavailable).node(&key("web-1").node).after_calls(1);
         plan.script(rule.times(2)).unwrap();
         let draws: Vec<_> = ["web-0", "web-1", "web-1", "web-0", "web-1", "web-1"]
             .iter()

@@ -60,25 +60,18 @@ impl FakeProvider {
             let as_of = match fault {
                 Some(Fault::Unknown) => {
                     let reason = "the provider's lookup cannot be read at present".to_owned();
-                    return Reading::Unknown {
-                        reason,
-                        as_of: state.now,
-                    };
+                    return Reading::Unknown { reason, as_of: state.now };
                 }
                 Some(Fault::Stale { by }) => earlier(state.now, by),
                 _ => state.now,
             };
-            let shown = state
-                .leases_of(attempt)
-                .filter_map(|lease| Some((lease, state.shown(lease, as_of)?)));
+            let shown =
+                state.leases_of(attempt).filter_map(|lease| Some((lease, state.shown(lease, as_of)?)));
             // Live before ending before dead; of equals the oldest.
             match shown.min_by_key(|(_, life)| *life) {
                 Some((lease, life)) => {
                     let endpoint = lease.truth.endpoint.clone();
-                    let facts = FoundLease {
-                        lease: lease.facts(&self.name),
-                        endpoint,
-                    };
+                    let facts = FoundLease { lease: lease.facts(&self.name), endpoint };
                     Reading::Present { facts, life, as_of }
                 }
                 None => Reading::Absent { as_of },
@@ -100,16 +93,10 @@ impl FakeProvider {
                 behaviour.unwrap_or(state.behaviour.node.destroy)
             });
             let takes = call.slowed(takes);
-            let act = Act::Destroy {
-                attempt: attempt.clone(),
-                lease: id.clone(),
-                takes,
-            };
+            let act = Act::Destroy { attempt: attempt.clone(), lease: id.clone(), takes };
             answers.push(call.act(std::time::Duration::ZERO, act).await?);
         }
-        let over = self
-            .world
-            .enter(|state| ids.iter().filter_map(|id| state.lease(id)?.ends_at).max());
+        let over = self.world.enter(|state| ids.iter().filter_map(|id| state.lease(id)?.ends_at).max());
         if let Some(over) = over {
             call.pause_until(over).await?;
         }
@@ -134,11 +121,7 @@ impl LeaseProvider for FakeProvider {
 
     async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
         let problems = settings::shape(&mut NodeBehaviour::default(), &group.template.shape);
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(problems)
-        }
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
     async fn create(
@@ -148,16 +131,10 @@ impl LeaseProvider for FakeProvider {
         mode: CreateMode,
     ) -> Result<CreateOutcome, ExecutorError> {
         let call = Call::arrive(&self.world, ctx, CallKind::Create, OperationKind::CreateLease).await?;
-        let behaviour = self
-            .behaviour(desired)
-            .map_err(|problems| invalid(&call, &problems))?;
+        let behaviour = self.behaviour(desired).map_err(|problems| invalid(&call, &problems))?;
         call.pause(self.world.enter(|state| state.behaviour.read)).await?;
         let lease = match self.read(&ctx.attempt) {
-            Reading::Present {
-                facts,
-                life: Life::Pending | Life::Live,
-                ..
-            } => {
+            Reading::Present { facts, life: Life::Pending | Life::Live, .. } => {
                 let kept = facts.lease.lease_id.clone();
                 let others = self.world.enter(|state| existing(state, &ctx.attempt));
                 let others = others.into_iter().filter(|id| *id != kept).collect::<Vec<_>>();
@@ -166,10 +143,7 @@ impl LeaseProvider for FakeProvider {
                 }
                 kept
             }
-            Reading::Present {
-                life: Life::Ending | Life::Dead,
-                ..
-            } => {
+            Reading::Present { life: Life::Ending | Life::Dead, .. } => {
                 return Err(call.error(ExecutorErrorKind::Gone, "found its lease dead"));
             }
             Reading::Unknown { .. } => {
@@ -234,15 +208,10 @@ impl LeaseProvider for FakeProvider {
         let call = Call::arrive(&self.world, ctx, CallKind::Lookup, OperationKind::LookupEndpoint).await?;
         call.pause(self.world.enter(|state| state.behaviour.read)).await?;
         self.world.enter(|state| {
-            let Some(found) = state
-                .lease(&lease.lease_id)
-                .filter(|found| state.reachable_by_id(found))
+            let Some(found) = state.lease(&lease.lease_id).filter(|found| state.reachable_by_id(found))
             else {
                 return if too_young(state, lease) {
-                    Ok(EndpointLookup::NotReady(format!(
-                        "{} is not visible yet",
-                        lease.lease_id
-                    )))
+                    Ok(EndpointLookup::NotReady(format!("{} is not visible yet", lease.lease_id)))
                 } else {
                     Err(call.error(ExecutorErrorKind::Gone, "found its lease removed"))
                 };
@@ -256,10 +225,9 @@ impl LeaseProvider for FakeProvider {
                     Err(call.error(ExecutorErrorKind::Gone, "found its lease dead"))
                 }
                 (Life::Pending | Life::Live, Some(endpoint)) => Ok(EndpointLookup::Found(endpoint.clone())),
-                (Life::Pending | Life::Live, None) => Ok(EndpointLookup::NotReady(format!(
-                    "{} is still starting",
-                    lease.lease_id
-                ))),
+                (Life::Pending | Life::Live, None) => {
+                    Ok(EndpointLookup::NotReady(format!("{} is still starting", lease.lease_id)))
+                }
             }
         })
     }
@@ -286,11 +254,7 @@ impl LeaseProvider for FakeProvider {
 
     async fn list(&self, run: &RunId) -> Result<Listing, ExecutorError> {
         let fault = self.world.arrive(CallKind::List, None);
-        let slow = if let Some(Fault::Slow(times)) = fault {
-            times
-        } else {
-            1
-        };
+        let slow = if let Some(Fault::Slow(times)) = fault { times } else { 1 };
         if let Some(fault) = fault {
             self.world.fire(fault);
         }
@@ -328,31 +292,20 @@ impl LeaseProvider for FakeProvider {
                 Some(Fault::Empty) => leases.clear(),
                 _ => {}
             }
-            Listing {
-                as_of,
-                complete: fault != Some(Fault::Incomplete),
-                leases,
-            }
+            Listing { as_of, complete: fault != Some(Fault::Incomplete), leases }
         }))
     }
 }
 
 /// What exists for an attempt as far as lookups show it.
 fn existing(state: &State, attempt: &AttemptKey) -> Vec<LeaseId> {
-    let shown = state
-        .leases_of(attempt)
-        .filter(|lease| state.shown(lease, state.now).is_some());
-    shown
-        .filter(|lease| lease.truth.exists())
-        .map(|lease| lease.truth.id.clone())
-        .collect()
+    let shown = state.leases_of(attempt).filter(|lease| state.shown(lease, state.now).is_some());
+    shown.filter(|lease| lease.truth.exists()).map(|lease| lease.truth.id.clone()).collect()
 }
 
 /// Whether "not found" may only mean "not yet".
 fn too_young(state: &State, lease: &LeaseFacts) -> bool {
-    lease
-        .created_at
-        .is_some_and(|made| state.now < later(made, state.behaviour.direct_lag))
+    lease.created_at.is_some_and(|made| state.now < later(made, state.behaviour.direct_lag))
 }
 
 async fn wait(world: &FakeWorld, times: u32) {
@@ -367,17 +320,11 @@ fn earlier(now: SystemTime, by: std::time::Duration) -> SystemTime {
 }
 
 pub(crate) fn invalid(call: &Call<'_>, problems: &[SpecProblem]) -> ExecutorError {
-    let words: Vec<_> = problems
-        .iter()
-        .map(|p| format!("{}: {}", p.pointer, p.message))
-        .collect();
+    let words: Vec<_> = problems.iter().map(|p| format!("{}: {}", p.pointer, p.message)).collect();
     let kind = ExecutorErrorKind::Rejected(RejectReason::Validation);
     call.error(kind, &format!("has an invalid spec: {}", words.join("; ")))
 }
 
 pub(crate) fn unexpected(call: &Call<'_>, answer: &Answer) -> ExecutorError {
-    call.error(
-        ExecutorErrorKind::Ambiguous,
-        &format!("got an answer to another question: {answer:?}"),
-    )
+    call.error(ExecutorErrorKind::Ambiguous, &format!("got an answer to another question: {answer:?}"))
 }

@@ -23,11 +23,7 @@ pub fn overlay(base: NodeBehaviour, template: &NodeTemplate) -> Result<NodeBehav
     let mut node = base;
     let mut problems = shape(&mut node, &template.shape);
     problems.extend(boot(&mut node, &template.boot.settings));
-    if problems.is_empty() {
-        Ok(node)
-    } else {
-        Err(problems)
-    }
+    if problems.is_empty() { Ok(node) } else { Err(problems) }
 }
 
 /// What the `shape` says of leases.
@@ -41,10 +37,9 @@ pub(crate) fn shape(node: &mut NodeBehaviour, value: &Value) -> Vec<SpecProblem>
             "never" => node.endpoint = EndpointTiming::Never,
             other => match parse_duration(other) {
                 Some(after) => node.endpoint = EndpointTiming::After(after),
-                None => reader.problem(
-                    "endpoint",
-                    "write a duration such as \"1s\", \"at-once\" or \"never\"",
-                ),
+                None => {
+                    reader.problem("endpoint", "write a duration such as \"1s\", \"at-once\" or \"never\"");
+                }
             },
         }
     }
@@ -117,23 +112,17 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(at: &'static str, value: &'a Value) -> Self {
-        let mut reader = Self {
-            at,
-            map: value.as_object(),
-            problems: Vec::new(),
-        };
+        let mut reader = Self { at, map: value.as_object(), problems: Vec::new() };
         if reader.map.is_none() && !value.is_null() {
-            reader.problems.push(SpecProblem::new(
-                at,
-                "write an object with named settings, or leave it out",
-            ));
+            reader
+                .problems
+                .push(SpecProblem::new(at, "write an object with named settings, or leave it out"));
         }
         reader
     }
 
     fn problem(&mut self, key: &str, message: &str) {
-        self.problems
-            .push(SpecProblem::new(format!("{}/{}", self.at, escape(key)), message));
+        self.problems.push(SpecProblem::new(format!("{}/{}", self.at, escape(key)), message));
     }
 
     fn text(&mut self, key: &str) -> Option<String> {
@@ -201,19 +190,10 @@ mod tests {
     #[test]
     fn each_problem_points_at_its_place() {
         let mut node = NodeBehaviour::default();
-        let mut problems = shape(
-            &mut node,
-            &json!({ "create": 2, "endpoint": "soon", "a/b": true }),
-        );
-        problems.extend(boot(
-            &mut node,
-            &json!({ "join": "3", "exit": { "status": "x", "why": 1 } }),
-        ));
+        let mut problems = shape(&mut node, &json!({ "create": 2, "endpoint": "soon", "a/b": true }));
+        problems.extend(boot(&mut node, &json!({ "join": "3", "exit": { "status": "x", "why": 1 } })));
         problems.extend(boot(&mut node, &json!("sleep 5")));
-        let lines: Vec<_> = problems
-            .iter()
-            .map(|p| format!("{}: {}", p.pointer, p.message))
-            .collect();
+        let lines: Vec<_> = problems.iter().map(|p| format!("{}: {}", p.pointer, p.message)).collect();
         expect![[r#"
             /shape/create: write a string such as "1s"
             /shape/endpoint: write a duration such as "1s", "at-once" or "never"
@@ -233,10 +213,7 @@ mod tests {
         let expected = NodeBehaviour {
             create: Duration::from_secs(9),
             endpoint: EndpointTiming::Never,
-            join: Joining::Exits {
-                after: Duration::from_secs(2),
-                status: 7,
-            },
+            join: Joining::Exits { after: Duration::from_secs(2), status: 7 },
             ..NodeBehaviour::default()
         };
         assert_eq!(node, expected);

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use executor_api::{
-    AttemptIdentity, AttemptKey, CandidateIndex, Executor, LeaseId, Life, LogicalNodeId, RunId, Timer,
+    AttemptIdentity, AttemptKey, BootstrapSessionId, CandidateIndex, Executor, LeaseId, Life, LogicalNodeId,
+    RunId, Timer,
 };
 
 pub use records::{
@@ -33,10 +34,7 @@ impl FakeWorld {
     /// An empty world that lives in the time of `timer`.
     pub fn new(timer: Arc<dyn Timer>, behaviour: FakeBehaviour) -> Self {
         let state = State::new(behaviour, timer.now());
-        Self {
-            timer,
-            state: Arc::new(Mutex::new(state)),
-        }
+        Self { timer, state: Arc::new(Mutex::new(state)) }
     }
 
     /// A new provider on this world. It remembers nothing of other providers' calls: this is a restart.
@@ -105,6 +103,11 @@ impl FakeWorld {
         self.enter(|state| state.plant(identity.labels, identity.resource_name))
     }
 
+    /// Starts a session of this attempt on this lease, behind everybody's back; it never joins.
+    pub fn plant_session(&self, key: &AttemptKey, lease: &LeaseId) -> BootstrapSessionId {
+        self.enter(|state| state.plant_session(key, lease))
+    }
+
     /// Makes a lease with these labels, complete or not.
     pub fn plant_alien(&self, labels: BTreeMap<String, String>) -> LeaseId {
         self.enter(|state| state.plant(labels, "alien".to_owned()))
@@ -125,15 +128,9 @@ impl FakeWorld {
     /// The leases that existed at a moment, with the life they then had.
     pub fn leases_at(&self, at: SystemTime) -> Vec<LeaseTruth> {
         self.enter(|state| {
-            let then = state
-                .leases
-                .values()
-                .filter_map(|lease| Some((lease, lease.life_at(at)?)));
+            let then = state.leases.values().filter_map(|lease| Some((lease, lease.life_at(at)?)));
             then.filter(|(_, life)| *life != Life::Dead)
-                .map(|(lease, life)| LeaseTruth {
-                    life,
-                    ..lease.truth.clone()
-                })
+                .map(|(lease, life)| LeaseTruth { life, ..lease.truth.clone() })
                 .collect()
         })
     }
@@ -141,48 +138,27 @@ impl FakeWorld {
     /// The leases that exist for an attempt.
     pub fn leases_of(&self, key: &AttemptKey) -> Vec<LeaseTruth> {
         self.enter(|state| {
-            state
-                .leases_of(key)
-                .map(|lease| lease.truth.clone())
-                .filter(LeaseTruth::exists)
-                .collect()
+            state.leases_of(key).map(|lease| lease.truth.clone()).filter(LeaseTruth::exists).collect()
         })
     }
 
     /// The leases that exist for a slot, whatever the attempt.
     pub fn leases_of_slot(&self, run: &RunId, node: &LogicalNodeId) -> Vec<LeaseTruth> {
         self.enter(|state| {
-            let ids = state
-                .slots
-                .get(&(run.clone(), node.clone()))
-                .cloned()
-                .unwrap_or_default();
-            ids.iter()
-                .filter_map(|id| state.lease(id))
-                .map(|lease| lease.truth.clone())
-                .collect()
+            let ids = state.slots.get(&(run.clone(), node.clone())).cloned().unwrap_or_default();
+            ids.iter().filter_map(|id| state.lease(id)).map(|lease| lease.truth.clone()).collect()
         })
     }
 
     /// Every session there ever was, oldest first.
     pub fn sessions(&self) -> Vec<SessionTruth> {
-        self.enter(|state| {
-            state
-                .sessions
-                .values()
-                .map(|session| session.truth.clone())
-                .collect()
-        })
+        self.enter(|state| state.sessions.values().map(|session| session.truth.clone()).collect())
     }
 
     /// The sessions that run for an attempt.
     pub fn sessions_of(&self, key: &AttemptKey) -> Vec<SessionTruth> {
         self.enter(|state| {
-            state
-                .sessions_of(key)
-                .map(|session| session.truth.clone())
-                .filter(SessionTruth::runs)
-                .collect()
+            state.sessions_of(key).map(|session| session.truth.clone()).filter(SessionTruth::runs).collect()
         })
     }
 
@@ -203,14 +179,7 @@ impl FakeWorld {
 
     /// What callers brought about and must never do.
     pub fn breaches(&self) -> Vec<Breach> {
-        self.enter(|state| {
-            state
-                .breaches
-                .iter()
-                .filter(|breach| !breach.excused)
-                .cloned()
-                .collect()
-        })
+        self.enter(|state| state.breaches.iter().filter(|breach| !breach.excused).cloned().collect())
     }
 
     /// The same, with what the world's own faults brought about.
@@ -227,10 +196,7 @@ impl FakeWorld {
     pub fn mutations(&self) -> u64 {
         use CallKind::{Cancel, Complete, Create, Destroy, Start};
         let calls = self.calls();
-        [Create, Start, Complete, Cancel, Destroy]
-            .iter()
-            .filter_map(|kind| calls.get(kind))
-            .sum()
+        [Create, Start, Complete, Cancel, Destroy].iter().filter_map(|kind| calls.get(kind)).sum()
     }
 
     /// How many create requests reached the world, by token. Its length is the number of distinct tokens.

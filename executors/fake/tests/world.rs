@@ -41,14 +41,7 @@ impl Stage {
         let time = Time::new();
         let timer: Arc<dyn executor_api::Timer> = Arc::<support::VirtualTimer>::clone(&time.timer);
         let world = FakeWorld::new(timer, behaviour);
-        Self {
-            time,
-            world,
-            key: key("web-0", 1),
-            shape: Value::Null,
-            boot: Value::Null,
-            sequence: 0,
-        }
+        Self { time, world, key: key("web-0", 1), shape: Value::Null, boot: Value::Null, sequence: 0 }
     }
 
     fn ctx(&mut self) -> OperationContext {
@@ -63,8 +56,7 @@ impl Stage {
     fn create_as(&mut self, mode: CreateMode) -> Result<CreateOutcome, ExecutorErrorKind> {
         let (provider, ctx) = (self.provider(), self.ctx());
         let desired = spec(&self.key, self.shape.clone(), self.boot.clone());
-        self.time
-            .block_on(async move { provider.create(&ctx, &desired, mode).await.map_err(|e| e.kind) })
+        self.time.block_on(async move { provider.create(&ctx, &desired, mode).await.map_err(|e| e.kind) })
     }
 
     fn create(&mut self) -> Result<LeaseFacts, ExecutorErrorKind> {
@@ -90,9 +82,7 @@ impl Stage {
     fn start(&mut self, lease: &LeaseFacts) -> Result<BootstrapSessionId, ExecutorErrorKind> {
         let endpoint = loop {
             let (provider, ctx, lease) = (self.provider(), self.ctx(), lease.clone());
-            let lookup = self
-                .time
-                .block_on(async move { provider.lookup_endpoint(&ctx, &lease).await });
+            let lookup = self.time.block_on(async move { provider.lookup_endpoint(&ctx, &lease).await });
             match lookup.map_err(|e| e.kind)? {
                 EndpointLookup::Found(endpoint) => break endpoint,
                 EndpointLookup::NotReady(_) => {}
@@ -100,11 +90,7 @@ impl Stage {
         };
         let (provider, ctx) = (self.provider(), self.ctx());
         let desired = spec(&self.key, self.shape.clone(), self.boot.clone());
-        let request = StartRequest {
-            desired,
-            lease: lease.clone(),
-            endpoint,
-        };
+        let request = StartRequest { desired, lease: lease.clone(), endpoint };
         let started = self
             .time
             .block_on(async move { provider.start(&ctx, &request, CreateMode::CreateOrAdopt).await });
@@ -116,20 +102,13 @@ impl Stage {
 
     fn destroy(&mut self, lease: &LeaseFacts) -> Result<(), ExecutorErrorKind> {
         let (provider, ctx, lease) = (self.provider(), self.ctx(), lease.clone());
-        self.time
-            .block_on(async move { provider.destroy(&ctx, &lease).await.map_err(|e| e.kind) })
+        self.time.block_on(async move { provider.destroy(&ctx, &lease).await.map_err(|e| e.kind) })
     }
 
     fn find(&mut self) -> Option<Life> {
         let (provider, key) = (self.provider(), self.key.clone());
-        let reading = self
-            .time
-            .block_on(async move { LeaseProvider::find(&provider, &key).await });
-        if let Reading::Present { life, .. } = reading {
-            Some(life)
-        } else {
-            None
-        }
+        let reading = self.time.block_on(async move { LeaseProvider::find(&provider, &key).await });
+        if let Reading::Present { life, .. } = reading { Some(life) } else { None }
     }
 
     /// Follows a session in the background; what is told is added to the list, one line each.
@@ -142,17 +121,13 @@ impl Stage {
             let told = Arc::clone(&told);
             ObservationSink::new(move |report| {
                 let at = world.now().duration_since(epoch()).unwrap().as_millis();
-                told.lock()
-                    .unwrap()
-                    .push(format!("+{at}ms {}", say(&report.observation)));
+                told.lock().unwrap().push(format!("+{at}ms {}", say(&report.observation)));
             })
         };
         let out = Rc::clone(&lines);
         self.time.spawn(async move {
             let end = provider.attach(&key, &session, sink).await;
-            told.lock()
-                .unwrap()
-                .push(format!("end {:?}", end.map_err(|e| e.kind)));
+            told.lock().unwrap().push(format!("end {:?}", end.map_err(|e| e.kind)));
             out.borrow_mut().append(&mut told.lock().unwrap());
         });
         lines
@@ -169,11 +144,7 @@ impl Stage {
 
     fn log(&self) -> String {
         let lines = self.world.log().into_iter().map(|event| {
-            format!(
-                "+{}ms {}\n",
-                event.at.duration_since(epoch()).unwrap().as_millis(),
-                event.what
-            )
+            format!("+{}ms {}\n", event.at.duration_since(epoch()).unwrap().as_millis(), event.what)
         });
         lines.collect()
     }
@@ -181,11 +152,7 @@ impl Stage {
 
 fn say(observation: &NodeObservation) -> String {
     match observation {
-        NodeObservation::BootstrapProgress {
-            session,
-            sequence,
-            phase,
-        } => {
+        NodeObservation::BootstrapProgress { session, sequence, phase } => {
             format!("{session} #{sequence} {phase}")
         }
         NodeObservation::MemberJoined { member, .. } => format!("{} joined", member.member_id),
@@ -196,14 +163,8 @@ fn say(observation: &NodeObservation) -> String {
 }
 
 fn late_landing(seconds: u64) -> FakeBehaviour {
-    let visibility = Visibility {
-        listing_lag: Duration::ZERO,
-        late_landing: secs(seconds),
-    };
-    FakeBehaviour {
-        visibility,
-        ..FakeBehaviour::default()
-    }
+    let visibility = Visibility { listing_lag: Duration::ZERO, late_landing: secs(seconds) };
+    FakeBehaviour { visibility, ..FakeBehaviour::default() }
 }
 
 #[test]
@@ -250,11 +211,7 @@ fn the_spec_decides_how_long_things_take_and_what_becomes_of_them() {
         +11000ms bs-1 failed: exited with status 0 before joining
         end Ok(())"#]]
     .assert_eq(&told.borrow().join("\n"));
-    assert_eq!(
-        stage.start(&lease),
-        Err(ExecutorErrorKind::Gone),
-        "a session that is over came back"
-    );
+    assert_eq!(stage.start(&lease), Err(ExecutorErrorKind::Gone), "a session that is over came back");
 }
 
 #[test]
@@ -281,10 +238,7 @@ fn a_create_given_up_lands_late_where_the_world_says_so_and_is_adopted() {
 #[test]
 fn a_scripted_late_landing_never_exceeds_what_is_declared() {
     let mut stage = Stage::new(late_landing(10));
-    let fault = Fault::LandsLate {
-        after: secs(500),
-        silence: Silence::Ambiguous,
-    };
+    let fault = Fault::LandsLate { after: secs(500), silence: Silence::Ambiguous };
     stage.world.script(Rule::new(CallKind::Create, fault)).unwrap();
     assert_eq!(stage.create(), Err(ExecutorErrorKind::Ambiguous));
     stage.run_for(secs(9));
@@ -315,10 +269,7 @@ fn a_call_that_runs_into_its_deadline_ends_there() {
 
 #[test]
 fn the_world_witnesses_what_must_never_be() {
-    let mut stage = Stage::new(FakeBehaviour {
-        tokens: Tokens::Ignored,
-        ..late_landing(60)
-    });
+    let mut stage = Stage::new(FakeBehaviour { tokens: Tokens::Ignored, ..late_landing(60) });
     stage.create_and_give_up(secs(1));
     stage.create().unwrap();
     let kinds: Vec<_> = stage.world.breaches().iter().map(|breach| breach.kind).collect();
@@ -332,10 +283,7 @@ fn the_world_witnesses_what_must_never_be() {
 #[test]
 fn a_duplicate_of_the_worlds_own_making_is_excused_and_the_next_create_removes_it() {
     let mut stage = Stage::new(FakeBehaviour::default());
-    stage
-        .world
-        .script(Rule::new(CallKind::Create, Fault::MadeTwice))
-        .unwrap();
+    stage.world.script(Rule::new(CallKind::Create, Fault::MadeTwice)).unwrap();
     stage.create().unwrap();
     assert_eq!((stage.existing(), stage.world.all_breaches().len()), (2, 1));
     assert!(stage.world.breaches().is_empty());
@@ -345,14 +293,8 @@ fn a_duplicate_of_the_worlds_own_making_is_excused_and_the_next_create_removes_i
 
 #[test]
 fn a_lease_hides_for_the_declared_lag_and_the_token_prevents_a_second() {
-    let visibility = Visibility {
-        listing_lag: secs(40),
-        late_landing: Duration::ZERO,
-    };
-    let mut stage = Stage::new(FakeBehaviour {
-        visibility,
-        ..FakeBehaviour::default()
-    });
+    let visibility = Visibility { listing_lag: secs(40), late_landing: Duration::ZERO };
+    let mut stage = Stage::new(FakeBehaviour { visibility, ..FakeBehaviour::default() });
     let first = stage.create().unwrap();
     assert_eq!(stage.find(), None);
     assert_eq!(stage.create().unwrap().lease_id, first.lease_id);
@@ -363,10 +305,7 @@ fn a_lease_hides_for_the_declared_lag_and_the_token_prevents_a_second() {
 
 #[test]
 fn not_found_is_only_absence_once_the_lease_is_old_enough() {
-    let behaviour = FakeBehaviour {
-        direct_lag: secs(5),
-        ..FakeBehaviour::default()
-    };
+    let behaviour = FakeBehaviour { direct_lag: secs(5), ..FakeBehaviour::default() };
     let mut stage = Stage::new(behaviour);
     let lease = stage.create().unwrap();
     assert_eq!(stage.destroy(&lease), Err(ExecutorErrorKind::Ambiguous));
@@ -404,9 +343,7 @@ fn incidents_befall_whatever_the_slot_then_has() {
     let mut stage = Stage::new(FakeBehaviour::default());
     let node = stage.key.node.clone();
     stage.world.schedule(epoch() + secs(20), &node, Incident::Moves);
-    stage
-        .world
-        .schedule(epoch() + secs(30), &node, Incident::Exits(9));
+    stage.world.schedule(epoch() + secs(30), &node, Incident::Exits(9));
     let lease = stage.create().unwrap();
     let session = stage.start(&lease).unwrap();
     let told = stage.attach(&session);
@@ -428,10 +365,7 @@ fn an_adopting_provider_tells_a_session_from_its_present_state_on() {
     stage.run_for(secs(10));
     let ctx = stage.ctx();
     let (provider, of) = (stage.provider(), session.clone());
-    stage
-        .time
-        .block_on(async move { provider.complete(&ctx, &of).await })
-        .unwrap();
+    stage.time.block_on(async move { provider.complete(&ctx, &of).await }).unwrap();
     let told = stage.attach(&session);
     stage.run_for(secs(1));
     stage.destroy(&lease).unwrap();
@@ -446,17 +380,10 @@ fn an_adopting_provider_tells_a_session_from_its_present_state_on() {
 #[test]
 fn every_refusal_is_of_its_kind() {
     let kinds = [
+        (Fault::Rejected(RejectReason::Quota), ExecutorErrorKind::Rejected(RejectReason::Quota)),
         (
-            Fault::Rejected(RejectReason::Quota),
-            ExecutorErrorKind::Rejected(RejectReason::Quota),
-        ),
-        (
-            Fault::Throttled {
-                retry_after: Some(secs(7)),
-            },
-            ExecutorErrorKind::Throttled {
-                retry_after: Some(secs(7)),
-            },
+            Fault::Throttled { retry_after: Some(secs(7)) },
+            ExecutorErrorKind::Throttled { retry_after: Some(secs(7)) },
         ),
         (Fault::Unavailable, ExecutorErrorKind::Unavailable),
         (Fault::NotActed(Silence::Ambiguous), ExecutorErrorKind::Ambiguous),
@@ -473,10 +400,7 @@ fn every_refusal_is_of_its_kind() {
 #[test]
 fn a_create_that_cannot_look_first_makes_nothing() {
     let mut stage = Stage::new(FakeBehaviour::default());
-    stage
-        .world
-        .script(Rule::new(CallKind::FindLease, Fault::Unknown))
-        .unwrap();
+    stage.world.script(Rule::new(CallKind::FindLease, Fault::Unknown)).unwrap();
     assert_eq!(stage.create(), Err(ExecutorErrorKind::Unavailable));
     assert_eq!(stage.existing(), 0);
 }

@@ -199,18 +199,11 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub(crate) fn life_at(&self, at: SystemTime) -> Option<Life> {
-        self.history
-            .iter()
-            .rev()
-            .find(|(since, _)| *since <= at)
-            .map(|(_, life)| *life)
+        self.history.iter().rev().find(|(since, _)| *since <= at).map(|(_, life)| *life)
     }
 
     pub(crate) fn died_at(&self) -> Option<SystemTime> {
-        self.history
-            .iter()
-            .find(|(_, life)| *life == Life::Dead)
-            .map(|(at, _)| *at)
+        self.history.iter().find(|(_, life)| *life == Life::Dead).map(|(at, _)| *at)
     }
 
     pub(crate) fn facts(&self, provider: &ProviderName) -> LeaseFacts {
@@ -235,10 +228,5 @@ pub(crate) struct Session {
 /// The address with this number in the pool.
 pub(crate) fn endpoint(number: u32) -> Endpoint {
     let [_, a, b, c] = number.wrapping_add(1).to_be_bytes();
-    Endpoint {
-        host: format!("10.{a}.{b}.{c}"),
-        port: 7000,
-        auth: EndpointAuth::None,
-        ports: BTreeMap::new(),
-    }
+    Endpoint { host: format!("10.{a}.{b}.{c}"), port: 7000, auth: EndpointAuth::None, ports: BTreeMap::new() }
 }

@@ -31,15 +31,8 @@ struct Clock {
 
 impl VirtualTimer {
     pub(crate) fn new() -> Arc<Self> {
-        let clock = Clock {
-            now: epoch(),
-            alarms: BTreeMap::new(),
-            count: 0,
-        };
-        Arc::new_cyclic(|me| Self {
-            me: Weak::clone(me),
-            inner: Mutex::new(clock),
-        })
+        let clock = Clock { now: epoch(), alarms: BTreeMap::new(), count: 0 };
+        Arc::new_cyclic(|me| Self { me: Weak::clone(me), inner: Mutex::new(clock) })
     }
 
     /// Moves to the earliest alarm at or before `limit`. Answers whether there was one.
@@ -71,10 +64,7 @@ impl Timer for VirtualTimer {
     }
 
     fn sleep_until(&self, at: SystemTime) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(Alarm {
-            at,
-            timer: self.me.upgrade().unwrap(),
-        })
+        Box::pin(Alarm { at, timer: self.me.upgrade().unwrap() })
     }
 }
 
@@ -115,16 +105,12 @@ pub(crate) struct Time {
 impl Time {
     pub(crate) fn new() -> Self {
         let timer = VirtualTimer::new();
-        Self {
-            timer,
-            tasks: Vec::new(),
-        }
+        Self { timer, tasks: Vec::new() }
     }
 
     /// Starts a task; its number is good for `drop_task`.
     pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + 'static) -> usize {
-        self.tasks
-            .push(Some((Box::pin(task), Arc::new(Flag(AtomicBool::new(true))))));
+        self.tasks.push(Some((Box::pin(task), Arc::new(Flag(AtomicBool::new(true))))));
         self.tasks.len() - 1
     }
 
@@ -198,16 +184,10 @@ pub(crate) fn key(node: &str, attempt: u64) -> AttemptKey {
 pub(crate) fn ctx(key: &AttemptKey, sequence: u64, now: SystemTime) -> OperationContext {
     OperationContext {
         attempt: key.clone(),
-        operation: OperationId {
-            attempt: key.attempt,
-            sequence,
-        },
+        operation: OperationId { attempt: key.attempt, sequence },
         candidate: CandidateIndex(0),
         deadline: now + secs(30),
-        group: SlotGroup {
-            group: GroupId::new("web").unwrap(),
-            slots: Arc::new([key.node.clone()]),
-        },
+        group: SlotGroup { group: GroupId::new("web").unwrap(), slots: Arc::new([key.node.clone()]) },
     }
 }
 
@@ -221,10 +201,7 @@ pub(crate) fn spec(key: &AttemptKey, shape: serde_json::Value, boot: serde_json:
             role: NodeRole::default(),
             provider: ProviderName::new("fake").unwrap(),
             shape,
-            boot: BootSpec {
-                via: None,
-                settings: boot,
-            },
+            boot: BootSpec { via: None, settings: boot },
             join: JoinSpec::default(),
         }),
     }
