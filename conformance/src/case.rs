@@ -1,0 +1,91 @@
+//! What a case is, and how it can end.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use executor_api::{ExecutorError, ExecutorErrorKind};
+
+use crate::bench::Bench;
+use crate::harness::CannotInject;
+
+/// A case on its way.
+type Running = Pin<Box<dyn Future<Output = CaseResult> + Send>>;
+
+/// One promise, put to the test.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// `promise::what_it_shows`
+    pub name: &'static str,
+    /// The promise that it belongs to; a heading of the trait docs.
+    pub promise: &'static str,
+    pub(crate) run: fn(Arc<Bench>) -> Running,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Case").field(&self.name).finish()
+    }
+}
+
+/// How a case ended.
+pub type CaseResult = Result<(), CaseEnd>;
+
+/// Why a case did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CaseEnd {
+    /// The promise is broken; how.
+    Failed(String),
+    /// The promise cannot be put to the test here; why.
+    Skipped(String),
+}
+
+impl From<CannotInject> for CaseEnd {
+    fn from(reason: CannotInject) -> Self {
+        Self::Skipped(reason.0)
+    }
+}
+
+impl From<CallEnd> for CaseEnd {
+    fn from(end: CallEnd) -> Self {
+        Self::Failed(end.to_string())
+    }
+}
+
+/// How a call ended that did not succeed.
+#[derive(Debug)]
+pub enum CallEnd {
+    /// With an error.
+    Error(ExecutorError),
+    /// Its deadline passed and its future was dropped.
+    GivenUp,
+}
+
+impl CallEnd {
+    /// What the driver would branch on.
+    pub fn kind(&self) -> ExecutorErrorKind {
+        match self {
+            Self::Error(error) => error.kind,
+            Self::GivenUp => ExecutorErrorKind::Ambiguous,
+        }
+    }
+}
+
+impl fmt::Display for CallEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Error(error) => write!(f, "a call failed that should not: {}", error.summary()),
+            Self::GivenUp => f.write_str("a call did not end by its deadline"),
+        }
+    }
+}
+
+/// Ends the case as failed unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($why:tt)+) => {
+        if !$condition {
+            return Err($crate::case::CaseEnd::Failed(format!($($why)+)));
+        }
+    };
+}
+pub(crate) use ensure;

@@ -1,0 +1,154 @@
+//! The table of cases. One module per promise; a case that is not in the table does not exist.
+
+pub(crate) mod absent;
+pub(crate) mod adoption;
+pub(crate) mod bootstrap_life;
+pub(crate) mod cancellation;
+pub(crate) mod conservation;
+pub(crate) mod dedup;
+pub(crate) mod errors;
+pub(crate) mod identity;
+pub(crate) mod lease_life;
+pub(crate) mod listing;
+
+use crate::case::Case;
+
+/// Makes, from one list, the table and the macro that turns it into tests.
+macro_rules! table {
+    ($d:tt $( $promise:ident { $( $case:ident, )+ } )+) => {
+        /// Every case, grouped by promise.
+        pub static CASES: &[Case] = &[ $( $(
+            Case {
+                name: concat!(stringify!($promise), "::", stringify!($case)),
+                promise: stringify!($promise),
+                run: |bench| Box::pin($promise::$case(bench)),
+            },
+        )+ )+ ];
+
+        /// One `#[test]` per case, in a module per promise. Takes what makes a harness: a function or a closure
+        /// without arguments.
+        #[macro_export]
+        macro_rules! suite {
+            ($d make:expr) => { $(
+                mod $promise {
+                    #[allow(unused_imports, reason = "the harness is named as outside")]
+                    use super::*;
+                    $(
+                        #[test]
+                        fn $case() {
+                            let name = concat!(stringify!($promise), "::", stringify!($case));
+                            $d crate::run_named($d make, name);
+                        }
+                    )+
+                }
+            )+ };
+        }
+    };
+}
+
+table! { $
+    dedup {
+        a_lease_is_made_once_however_often_it_is_created,
+        creates_at_once_make_one_lease,
+        creates_of_two_instances_at_once_make_one_lease,
+        a_session_is_started_once_however_often,
+        starts_at_once_make_one_session,
+        starts_of_two_instances_at_once_make_one_session,
+        different_slots_hold_different_leases,
+        the_same_operation_at_once_acts_once,
+        the_same_operation_after_its_end_is_replayed,
+        the_same_operation_with_other_input_is_refused,
+    }
+    adoption {
+        a_lease_whose_answer_was_lost_is_adopted,
+        a_create_that_never_arrived_is_made_good,
+        a_lease_that_lands_late_is_adopted,
+        of_two_leases_one_is_kept,
+        a_new_instance_adopts_the_lease,
+        a_session_whose_answer_was_lost_is_adopted,
+        a_new_instance_adopts_the_session,
+        a_new_instance_is_told_of_the_join_at_once,
+        adopt_only_finds_the_lease,
+        adopt_only_makes_no_lease,
+        adopt_only_finds_the_session,
+        adopt_only_starts_no_session,
+    }
+    absent {
+        a_destroyed_lease_is_gone_from_the_world,
+        destroying_twice_is_success,
+        destroying_what_was_removed_by_hand_is_success,
+        destroying_what_never_was_is_success,
+        destroying_right_after_the_create_leaves_nothing,
+        cancelling_twice_is_success,
+        cancelling_what_never_was_is_success,
+        completing_twice_is_success,
+        what_cannot_be_read_is_not_absent,
+        what_cannot_be_listed_is_not_absent,
+    }
+    identity {
+        the_longest_names_are_kept_apart,
+        similar_slots_are_kept_apart,
+        runs_of_one_name_are_kept_apart,
+        a_lease_of_an_earlier_attempt_is_not_adopted,
+        a_destroy_touches_only_its_own_attempt,
+        a_cancel_touches_only_its_own_attempt,
+        the_node_quotes_its_attempts_nonce,
+    }
+    lease_life {
+        an_endpoint_is_found_in_time,
+        a_dead_lease_is_never_returned,
+        a_dead_lease_has_no_endpoint,
+        a_dead_lease_does_not_read_as_alive,
+        a_dead_lease_can_be_destroyed,
+        the_next_attempt_gets_a_lease_of_its_own,
+        a_moved_lease_is_listed_where_it_is,
+    }
+    bootstrap_life {
+        a_node_joins,
+        an_exit_with_an_error_before_the_join_is_a_failure,
+        an_exit_with_success_before_the_join_is_a_failure,
+        a_session_that_failed_is_not_adopted,
+        a_cancelled_session_runs_no_more,
+        a_completed_node_lives_on,
+        a_death_after_the_join_is_told,
+        a_death_after_completion_is_told,
+        reports_are_numbered_upwards,
+    }
+    errors {
+        refusals_are_told_apart,
+        a_throttle_says_how_long,
+        a_refused_create_made_nothing,
+        a_flawed_spec_is_refused_at_its_flaw,
+        a_sound_spec_is_accepted,
+    }
+    listing {
+        a_listing_shows_every_lease,
+        a_listing_shows_nothing_destroyed_as_alive,
+        a_listing_leaves_other_runs_out,
+        a_listing_shows_another_uid_of_the_run_as_foreign,
+        an_incomplete_listing_says_so,
+    }
+    cancellation {
+        a_call_ends_by_its_deadline,
+        a_dropped_create_leaves_one_lease_or_none,
+        a_dropped_start_leaves_one_session_or_none,
+        a_dropped_destroy_can_be_repeated,
+        nothing_lands_after_the_declared_time,
+    }
+    conservation {
+        ten_lives_leave_nothing,
+        five_slots_at_once_leave_nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_name_stands_twice() {
+        let names: BTreeSet<_> = CASES.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), CASES.len());
+    }
+}

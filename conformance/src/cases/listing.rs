@@ -1,0 +1,80 @@
+//! Listing: one call shows every lease of the run's name once it must be visible, says whose it is, and says
+//! when it is not the whole truth.
+
+use std::sync::Arc;
+
+use executor_api::{LeaseOwner, Life, RunId};
+
+use super::identity::{other_uid, owned_by};
+use crate::bench::Bench;
+use crate::case::{CaseEnd, CaseResult, ensure};
+use crate::harness::Injection;
+
+pub(crate) async fn a_listing_shows_every_lease(b: Arc<Bench>) -> CaseResult {
+    let keys: Vec<_> = (0..3).map(|index| b.key("web", index, u64::from(index) + 1)).collect();
+    for key in &keys {
+        b.create(key).await?;
+    }
+    b.rest(b.visibility().listing_lag).await;
+    let listing = b.list(b.run()).await?;
+    ensure!(listing.complete, "a listing without any fault is incomplete");
+    for key in keys {
+        let owner = LeaseOwner::Attempt(key.clone());
+        let shown = listing.leases.iter().filter(|lease| lease.owner == owner && lease.life < Life::Ending);
+        let shown = shown.count();
+        ensure!(shown == 1, "{key} is listed {shown} times in {:?}", listing.leases);
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_listing_shows_nothing_destroyed_as_alive(b: Arc<Bench>) -> CaseResult {
+    let key = b.key("web", 0, 1);
+    let lease = b.create(&key).await?;
+    b.absence_counts().await;
+    b.destroy(&key, &lease).await?;
+    b.rest(b.visibility().listing_lag).await;
+    let listing = b.list(b.run()).await?;
+    let alive = listing.leases.iter().find(|lease| lease.life < Life::Ending);
+    ensure!(alive.is_none(), "a destroyed lease is listed as {alive:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_listing_leaves_other_runs_out(b: Arc<Bench>) -> CaseResult {
+    let run = RunId::new(format!("{}x", b.run().name()), b.run().uid());
+    let run = run.map_err(|error| CaseEnd::Failed(format!("the harness's run name: {error}")))?;
+    b.create(&b.key_in(&run, "web", 0, 1)).await?;
+    b.rest(b.visibility().listing_lag).await;
+    let listing = b.list(b.run()).await?;
+    ensure!(listing.leases.is_empty(), "another run's leases are listed: {:?}", listing.leases);
+    Ok(())
+}
+
+pub(crate) async fn a_listing_shows_another_uid_of_the_run_as_foreign(b: Arc<Bench>) -> CaseResult {
+    let other = other_uid(b.run())?;
+    let foreign = b.create(&b.key_in(&other, "web", 0, 1)).await?;
+    b.rest(b.visibility().listing_lag).await;
+    let listing = b.list(b.run()).await?;
+    let found = listing.leases.iter().find(|lease| lease.lease.lease_id == foreign.lease_id);
+    let Some(found) = found else {
+        return Err(CaseEnd::Failed("a lease of another uid of the run is not listed".to_owned()));
+    };
+    ensure!(owned_by(&found.owner, &other), "a foreign lease is listed as {:?}", found.owner);
+    Ok(())
+}
+
+pub(crate) async fn an_incomplete_listing_says_so(b: Arc<Bench>) -> CaseResult {
+    for index in 0..3 {
+        b.create(&b.key("web", index, u64::from(index) + 1)).await?;
+    }
+    b.rest(b.visibility().listing_lag).await;
+    b.inject(Injection::HalveListing).await?;
+    if let Ok(listing) = b.list(b.run()).await {
+        let whole = listing.leases.len() == 3;
+        ensure!(
+            whole || !listing.complete,
+            "a listing of {} of 3 calls itself complete",
+            listing.leases.len()
+        );
+    }
+    Ok(())
+}

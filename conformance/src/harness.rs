@@ -1,0 +1,170 @@
+//! What an author provides: a fresh world, the executor under test on it, an inventory that asks the world
+//! itself, and the faults that this world can suffer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use executor_api::{
+    AttemptKey, BootstrapSessionId, Executor, ExecutorErrorKind, LeaseId, LeaseOwner, LogicalNodeSpec,
+    NodeTemplate, RunId, Timer,
+};
+
+/// How the node of a case is to behave, in words that the harness translates into its own specs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePlan {
+    /// It joins and lives on.
+    Joins,
+    /// It runs and never joins.
+    NeverJoins,
+    /// Its program ends with this status before it joins.
+    Exits(i32),
+}
+
+/// Something that a case wants to go wrong. "Next" means the next such call for any attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Injection {
+    /// The next create makes its lease, and its answer never comes.
+    LoseCreateAnswer,
+    /// The next create never arrives, and no answer comes.
+    SwallowCreate,
+    /// The next create makes its lease only after it was given up, within the declared late landing.
+    LandCreateLate,
+    /// The next create takes far longer than any deadline.
+    SlowCreate,
+    /// The next create makes two leases.
+    MakeTwice,
+    /// The next create is refused for this reason.
+    RefuseCreate(ExecutorErrorKind),
+    /// The next start starts its session, and its answer never comes.
+    LoseStartAnswer,
+    /// Lookups and listings cannot be read until [`Injection::Heal`].
+    FailReads,
+    /// The next listing lacks part of its pages.
+    HalveListing,
+    /// Everything is well again.
+    Heal,
+    /// The lease is removed by hand, without a trace.
+    RemoveByHand(LeaseId),
+    /// The lease dies by itself.
+    Kill(LeaseId),
+    /// The lease gets another address.
+    Move(LeaseId),
+}
+
+/// Why a fault cannot be caused in this world. The case that wants it is skipped with this reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CannotInject(
+    /// The reason, in words.
+    pub String,
+);
+
+impl CannotInject {
+    /// A reason.
+    pub fn because(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+/// A lease that exists, as the world says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldLease {
+    /// Its id.
+    pub id: LeaseId,
+    /// Whose it is, as its labels say.
+    pub owner: LeaseOwner,
+}
+
+/// A session that runs, as the world says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldSession {
+    /// Its id.
+    pub id: BootstrapSessionId,
+    /// Whose it is.
+    pub owner: AttemptKey,
+}
+
+/// What exists, and for whom. Read from the world (files, processes, the provider's ground truth), never from
+/// the executor under test.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// Leases that are not dead.
+    pub leases: Vec<HeldLease>,
+    /// Sessions that run. A session that was completed is over, although its node lives.
+    pub sessions: Vec<HeldSession>,
+}
+
+impl Inventory {
+    /// The leases of one attempt.
+    pub fn leases_of(&self, key: &AttemptKey) -> Vec<LeaseId> {
+        let owned = self.leases.iter().filter(|lease| lease.owner == LeaseOwner::Attempt(key.clone()));
+        owned.map(|lease| lease.id.clone()).collect()
+    }
+
+    /// The sessions of one attempt.
+    pub fn sessions_of(&self, key: &AttemptKey) -> Vec<BootstrapSessionId> {
+        let owned = self.sessions.iter().filter(|session| session.owner == *key);
+        owned.map(|session| session.id.clone()).collect()
+    }
+
+    /// Whether nothing exists.
+    pub fn is_empty(&self) -> bool {
+        self.leases.is_empty() && self.sessions.is_empty()
+    }
+}
+
+/// One fresh world with the executor under test on it. Made anew for every case, inside a tokio runtime.
+#[async_trait]
+pub trait Harness: Send + Sync + fmt::Debug + 'static {
+    /// Whether time is virtual: the runtime's clock is paused and jumps whenever everybody waits. Only for
+    /// executors that wait through [`Harness::timer`] alone.
+    const VIRTUAL_TIME: bool;
+
+    /// The executor under test; each call gives a new instance, which knows nothing of the earlier ones. This is
+    /// what a restart of the driver looks like.
+    fn executor(&self) -> Executor;
+
+    /// The time in which the executor lives.
+    fn timer(&self) -> Arc<dyn Timer>;
+
+    /// The run that the case plays in. Unique where cases run side by side in one real world.
+    fn run(&self) -> RunId {
+        #[expect(clippy::expect_used, reason = "both are legal names")]
+        RunId::new("suite", "u1").expect("both are legal names")
+    }
+
+    /// A spec whose node behaves like that. A pure function of its arguments.
+    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec;
+
+    /// A template that `validate` must refuse, and the JSON pointer of its flaw.
+    fn flawed(&self) -> Option<(NodeTemplate, String)>;
+
+    /// What exists, as the world itself says.
+    async fn inventory(&self) -> Inventory;
+
+    /// Makes something go wrong.
+    ///
+    /// # Errors
+    /// This world cannot suffer it; why.
+    async fn inject(&self, fault: Injection) -> Result<(), CannotInject>;
+
+    /// Removes everything that the case made, without the executor's help. Called after every case, failed and
+    /// panicked ones included.
+    async fn clean_up(&self);
+
+    /// How long one call may take.
+    fn call_timeout(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
+    /// How long a case waits for a level (an endpoint, a join, a loss) before it fails.
+    fn patience(&self) -> Duration {
+        Duration::from_mins(1)
+    }
+
+    /// Time between two looks at a level.
+    fn pace(&self) -> Duration {
+        Duration::from_millis(20)
+    }
+}

@@ -1,0 +1,90 @@
+//! Runs cases: each on a fresh world in a runtime of its own, bounded in time, cleaned up whatever happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::bench::Bench;
+use crate::case::{Case, CaseEnd};
+use crate::cases::CASES;
+use crate::harness::Harness;
+use crate::report::{Report, Verdict};
+
+/// There is no case of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no case {0:?}; a name is a promise and a case, such as {example:?}", example = CASES[0].name)]
+pub struct UnknownCase(
+    /// The name as given.
+    pub String,
+);
+
+/// Runs every case, or the one named. Blocks; not to be called from within a runtime.
+///
+/// # Errors
+/// There is no case of that name.
+pub fn run_suite<H: Harness>(make: impl Fn() -> H, only: Option<&str>) -> Result<Report, UnknownCase> {
+    let chosen: Vec<&Case> = CASES.iter().filter(|case| only.is_none_or(|name| name == case.name)).collect();
+    if let (Some(name), true) = (only, chosen.is_empty()) {
+        return Err(UnknownCase(name.to_owned()));
+    }
+    let verdicts = chosen.into_iter().map(|case| (case.name, run_case(&make, case))).collect();
+    Ok(Report { verdicts })
+}
+
+/// Runs one case for a `#[test]`: prints a skip, panics with a failure.
+///
+/// # Panics
+/// The promise is broken, or there is no such case.
+pub fn run_named<H: Harness>(make: impl Fn() -> H, name: &str) {
+    match run_suite(make, Some(name)) {
+        Err(unknown) => panic!("{unknown}"),
+        Ok(report) => {
+            println!("{report}");
+            assert!(report.is_pass(), "{report}");
+        }
+    }
+}
+
+/// However slow a world is: a case that takes longer than this many patiences hangs.
+const PATIENCES: u32 = 20;
+
+fn run_case<H: Harness>(make: &impl Fn() -> H, case: &Case) -> Verdict {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(H::VIRTUAL_TIME);
+    let runtime = match builder.build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Verdict::Failed(format!("cannot start a runtime for the case: {error}")),
+    };
+    let verdict = runtime.block_on(async {
+        let bench = Arc::new(Bench::new(make()));
+        let limit = bench.patience() * PATIENCES;
+        // In a task of its own, so that a panic ends the case and not the suite.
+        let mut task = tokio::spawn((case.run)(Arc::clone(&bench)));
+        let verdict = match tokio::time::timeout(limit, &mut task).await {
+            Ok(Ok(Ok(()))) => Verdict::Ok,
+            Ok(Ok(Err(CaseEnd::Failed(why)))) => Verdict::Failed(why),
+            Ok(Ok(Err(CaseEnd::Skipped(why)))) => Verdict::Skipped(why),
+            Ok(Err(panicked)) => Verdict::Failed(format!("panicked: {}", words(panicked))),
+            Err(_) => {
+                task.abort();
+                Verdict::Failed(format!("did not end within {limit:?}"))
+            }
+        };
+        bench.clean_up().await;
+        verdict
+    });
+    // An executor may still wait in a blocking thread; the next case does not.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    verdict
+}
+
+fn words(panicked: tokio::task::JoinError) -> String {
+    match panicked.try_into_panic() {
+        Ok(payload) => match payload.downcast::<String>() {
+            Ok(text) => *text,
+            Err(payload) => {
+                payload.downcast::<&str>().map_or_else(|_| "no words".to_owned(), |t| (*t).to_owned())
+            }
+        },
+        Err(error) => error.to_string(),
+    }
+}
