@@ -70,7 +70,7 @@ pub(crate) fn keep_tail(place: &NodePlace) -> io::Result<()> {
 /// Rotated files, oldest first.
 fn rotated(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
-        (1..).map(|number| rotated_name(dir, number)).take_while(|path| path.exists()).collect();
+        (1..=u32::MAX).map(|number| rotated_name(dir, number)).take_while(|path| path.exists()).collect();
     found.reverse();
     found
 }

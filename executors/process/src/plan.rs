@@ -77,7 +77,7 @@ pub(crate) fn plan(boot: &ProcessBoot, key: &AttemptKey, scope: &Scope) -> Resul
         };
         rendered.insert(name.clone(), value);
     }
-    let (env, secrets) = environment(key, &rendered)?;
+    let environment = environment(key, &rendered)?;
 
     let mut files = Vec::new();
     for (path, content) in &boot.files {
@@ -100,12 +100,12 @@ pub(crate) fn plan(boot: &ProcessBoot, key: &AttemptKey, scope: &Scope) -> Resul
             nonce: marker::nonce(key),
             program,
             args: words.collect(),
-            env,
+            env: environment.entries,
             workdir: workdir.clone(),
             max_bytes: boot.log.max_bytes,
             keep: boot.log.keep,
             marker,
-            secrets,
+            secrets: environment.secrets,
             grace: boot.stop.grace.0,
         },
         boot: BootRecord { probe, env: rendered, workdir, grace: boot.stop.grace.0 },
@@ -134,11 +134,19 @@ fn render_probe(
     Ok(Some(ProbeRecord { check, every: ready.every.0, timeout: ready.timeout.0 }))
 }
 
-/// The whole environment of a process of the node, and the secret values in it.
+/// The environment of a process of the node. Holds secrets; deliberately not `Debug`.
+pub(crate) struct Environment {
+    /// All of it.
+    pub(crate) entries: Vec<(String, String)>,
+    /// The secret values in it.
+    pub(crate) secrets: Vec<String>,
+}
+
+/// The whole environment of a process of the node. Reads the secrets.
 pub(crate) fn environment(
     key: &AttemptKey,
     declared: &BTreeMap<String, EnvValue>,
-) -> Result<(Vec<(String, String)>, Vec<String>), PlanError> {
+) -> Result<Environment, PlanError> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     for name in PASSED_ON {
         if let Ok(value) = env::var(name) {
@@ -161,7 +169,7 @@ pub(crate) fn environment(
         all.insert(name.clone(), value);
     }
     all.extend(marker::environment(key).map(|(name, value)| (name.to_owned(), value)));
-    Ok((all.into_iter().collect(), secrets.into_iter().collect()))
+    Ok(Environment { entries: all.into_iter().collect(), secrets: secrets.into_iter().collect() })
 }
 
 /// The absolute path of a program: as it stands, or from the driver's PATH.

@@ -102,7 +102,7 @@ impl Ports {
         for slot in missing {
             let keep = layout::keep_dir(&self.root, run, slot);
             // The directory comes first: a claim without it counts as abandoned.
-            layout::make_dir(&keep).map_err(|source| self.error(&keep, source))?;
+            layout::make_dir(&keep).map_err(|source| registry_error(&keep, source))?;
             let mut held: SlotPorts = claims
                 .iter()
                 .filter(|(_, claim)| self.is_of(claim, run, slot))
@@ -112,9 +112,8 @@ impl Ports {
                 if held.contains_key(name) {
                     continue;
                 }
-                let port = candidates
-                    .find(|port| self.is_free(*port, &claims))
-                    .ok_or_else(|| self.exhausted(slot))?;
+                let port =
+                    candidates.find(|port| is_free(*port, &claims)).ok_or_else(|| self.exhausted(slot))?;
                 let claim = Claim {
                     root: self.root.clone(),
                     run: run.clone(),
@@ -122,11 +121,11 @@ impl Ports {
                     name: name.clone(),
                 };
                 layout::write_record(&self.registry, &port.to_string(), &claim)
-                    .map_err(|source| self.error(&self.registry, source))?;
+                    .map_err(|source| registry_error(&self.registry, source))?;
                 claims.insert(port, claim);
                 held.insert(name.clone(), port);
             }
-            layout::write_record(&keep, PORTS, &held).map_err(|source| self.error(&keep, source))?;
+            layout::write_record(&keep, PORTS, &held).map_err(|source| registry_error(&keep, source))?;
             all.insert(slot.clone(), held);
         }
         Ok(all)
@@ -143,14 +142,14 @@ impl Ports {
         for (port, claim) in self.claims()? {
             if claim.root == self.root && claim.run == *run && !is_wanted(&claim.slot) {
                 let path = self.registry.join(port.to_string());
-                fs::remove_file(&path).map_err(|source| self.error(&path, source))?;
+                fs::remove_file(&path).map_err(|source| registry_error(&path, source))?;
                 dropped.insert(claim.slot);
             }
         }
         for slot in dropped {
             let path = layout::keep_dir(&self.root, run, &slot).join(PORTS);
             match fs::remove_file(&path) {
-                Err(error) if !layout::is_absent(&error) => return Err(self.error(&path, error)),
+                Err(error) if !layout::is_absent(&error) => return Err(registry_error(&path, error)),
                 Ok(()) | Err(_) => {}
             }
         }
@@ -161,7 +160,7 @@ impl Ports {
     pub fn recorded(&self, run: &RunId, slot: &LogicalNodeId) -> Result<SlotPorts, PortError> {
         let keep = layout::keep_dir(&self.root, run, slot);
         let mut held: SlotPorts = layout::read_record(&keep, PORTS)
-            .map_err(|source| self.error(&keep, source))?
+            .map_err(|source| registry_error(&keep, source))?
             .unwrap_or_default();
         held.retain(|name, port| {
             let claim: io::Result<Option<Claim>> = layout::read_record(&self.registry, &port.to_string());
@@ -172,14 +171,6 @@ impl Ports {
 
     fn is_of(&self, claim: &Claim, run: &RunId, slot: &LogicalNodeId) -> bool {
         claim.root == self.root && claim.run == *run && claim.slot == *slot
-    }
-
-    fn is_free(&self, port: u16, claims: &BTreeMap<u16, Claim>) -> bool {
-        let claimed = claims.get(&port).is_some_and(|claim| {
-            // A claim outlives its owner only if someone removed the owner's directory by hand.
-            layout::keep_dir(&claim.root, &claim.run, &claim.slot).is_dir()
-        });
-        !claimed && is_bindable(port)
     }
 
     fn claims(&self) -> Result<BTreeMap<u16, Claim>, PortError> {
@@ -196,7 +187,7 @@ impl Ports {
             }
             Ok(claims)
         };
-        read().map_err(|source| self.error(&self.registry, source))
+        read().map_err(|source| registry_error(&self.registry, source))
     }
 
     fn lock(&self) -> Result<File, PortError> {
@@ -204,12 +195,12 @@ impl Ports {
             layout::make_dir(&self.registry)?;
             File::options().create(true).truncate(false).write(true).open(self.registry.join(".lock"))
         };
-        let file = open().map_err(|source| self.error(&self.registry, source))?;
+        let file = open().map_err(|source| registry_error(&self.registry, source))?;
         let until = Instant::now() + PATIENCE;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
-                Err(TryLockError::Error(source)) => return Err(self.error(&self.registry, source)),
+                Err(TryLockError::Error(source)) => return Err(registry_error(&self.registry, source)),
                 Err(TryLockError::WouldBlock) if Instant::now() > until => {
                     return Err(PortError::Locked { path: self.registry.clone() });
                 }
@@ -218,13 +209,21 @@ impl Ports {
         }
     }
 
-    fn error(&self, path: &Path, source: io::Error) -> PortError {
-        PortError::Registry { path: path.to_owned(), source }
-    }
-
     fn exhausted(&self, slot: &LogicalNodeId) -> PortError {
         PortError::Exhausted { first: *self.range.start(), last: *self.range.end(), slot: slot.clone() }
     }
+}
+
+fn registry_error(path: &Path, source: io::Error) -> PortError {
+    PortError::Registry { path: path.to_owned(), source }
+}
+
+fn is_free(port: u16, claims: &BTreeMap<u16, Claim>) -> bool {
+    let claimed = claims.get(&port).is_some_and(|claim| {
+        // A claim outlives its owner only if someone removed the owner's directory by hand.
+        layout::keep_dir(&claim.root, &claim.run, &claim.slot).is_dir()
+    });
+    !claimed && is_bindable(port)
 }
 
 /// Whether nobody listens on the port now.

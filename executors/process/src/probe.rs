@@ -101,11 +101,11 @@ async fn run(
 ) -> Result<(), String> {
     let (name, args) = command.split_first().ok_or("there is no command to run")?;
     let program = plan::find_program(name).map_err(|error| error.to_string())?;
-    let (env, _) = plan::environment(key, env).map_err(|error| error.to_string())?;
+    let environment = plan::environment(key, env).map_err(|error| error.to_string())?;
     let mut child = Command::new(program)
         .args(args)
         .env_clear()
-        .envs(env)
+        .envs(environment.entries)
         .current_dir(workdir)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -43,8 +43,8 @@ pub enum DataPolicy {
 pub struct ProcessBoot {
     /// The program and its arguments; never a shell line. A name without a slash is looked up in PATH.
     pub command: Vec<String>,
-    /// The environment, besides PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ and TMPDIR, which are
-    /// passed on. A secret is given by reference.
+    /// The environment, besides `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`, `LANG`, `LC_ALL`, `TZ` and
+    /// `TMPDIR`, which are passed on. A secret is given by reference.
     #[serde(default)]
     pub env: BTreeMap<String, EnvValue>,
     /// Working directory; by default the node's own, `{dir}`.

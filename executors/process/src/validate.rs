@@ -228,7 +228,8 @@ mod tests {
         };
         let found = [super::shape(&group, &(20_000..=20_004)), boot(&group, Path::new("/bin/sh"))];
         let lines = found.into_iter().filter_map(Result::err).flatten();
-        lines.map(|p| format!("{}: {}\n", p.pointer, p.message)).collect()
+        let lines: Vec<String> = lines.map(|p| format!("{}: {}", p.pointer, p.message)).collect();
+        lines.join("\n")
     }
 
     #[test]
@@ -271,8 +272,7 @@ mod tests {
             /boot/ready/tcp: "localhost" has no port; write HOST:PORT, as in {host}:{port}
             /boot/ready/http: "https://x/" is no http:// address (TLS is not spoken here)
             /boot/ready/every: the time between two tries cannot be nothing; write 200ms
-            /boot/log/max_bytes: at least one byte of output must fit; write 1048576 or more
-        "#]]
+            /boot/log/max_bytes: at least one byte of output must fit; write 1048576 or more"#]]
         .assert_eq(&found);
     }
 
@@ -280,7 +280,7 @@ mod tests {
     fn a_group_without_boot_settings_is_told_what_it_needs() {
         assert_eq!(
             problems(Value::Null, Value::Null),
-            "/boot: a process node needs `command: [PROGRAM, ARGUMENTS...]`\n"
+            "/boot: a process node needs `command: [PROGRAM, ARGUMENTS...]`"
         );
     }
 }

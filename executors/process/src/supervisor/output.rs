@@ -31,6 +31,7 @@ pub(crate) struct Output {
 
 struct Sink {
     pipe: PipeReader,
+    buffer: Vec<u8>,
     ended: bool,
     log: Log,
     redactor: Redactor,
@@ -53,6 +54,7 @@ impl Output {
         let output = Self {
             sink: Arc::new(Mutex::new(Sink {
                 pipe,
+                buffer: vec![0; 64 * 1024],
                 ended: false,
                 log: Log::new(dir, launch.max_bytes, launch.keep),
                 redactor: Redactor::new(launch.secrets.clone()),
@@ -90,19 +92,18 @@ impl Output {
 
 impl Sink {
     fn drain(&mut self) -> bool {
-        let mut buffer = [0; 64 * 1024];
         while !self.ended {
-            match self.pipe.read(&mut buffer) {
+            match self.pipe.read(&mut self.buffer) {
                 Ok(0) => {
                     self.ended = true;
                     let rest = self.redactor.finish();
                     self.take(&rest);
                 }
                 Ok(length) => {
-                    let clean = self.redactor.push(&buffer[..length]);
+                    let clean = self.redactor.push(&self.buffer[..length]);
                     self.take(&clean);
                     // One that never stops writing must not keep the mutex for ever.
-                    if length < buffer.len() {
+                    if length < self.buffer.len() {
                         break;
                     }
                 }

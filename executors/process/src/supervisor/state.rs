@@ -90,11 +90,11 @@ mod tests {
     #[test]
     fn of_two_stops_the_one_that_kills_first_counts() {
         let shared = Shared::default();
-        shared.request_stop(Duration::from_secs(60));
+        shared.request_stop(Duration::from_mins(1));
         shared.request_stop(Duration::from_secs(1));
         let (_, grace) = shared.lock().stop.unwrap();
         assert!(grace < Duration::from_secs(5), "{grace:?}");
-        shared.request_stop(Duration::from_secs(60));
+        shared.request_stop(Duration::from_mins(1));
         assert_eq!(shared.lock().stop.unwrap().1, grace);
     }
 }

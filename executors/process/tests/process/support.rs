@@ -1,5 +1,7 @@
 //! A world of its own for each test: directories, a port range, an executor, and waits with a limit.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what fails here fails the test")]
+
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
