@@ -10,7 +10,7 @@
 //! case becomes a `#[test]` of its own. [`run_suite`] runs the same cases for a command line. A case that needs
 //! a fault which the harness cannot cause is skipped, and says why.
 //!
-//! Reading order: [`harness`] (what you provide), [`case`] (what a case is), [`bench`] (how a case makes calls),
+//! Reading order: [`harness`] (what you provide), [`case`] (what a case is), [`mod@bench`] (how a case makes calls),
 //! [`cases`] (the promises), [`runner`] and [`report`]. [`fake`] is the harness of the fake executor.
 
 pub mod bench;
