@@ -1,0 +1,97 @@
+//! Accepting a new shape or a new policy. Marks the slots that differ and nothing else; starts nothing.
+
+use std::sync::Arc;
+
+use executor_api::{LogicalNodeId, RunId};
+use reconciler_core::{ClusterShape, Expanded, RetryPolicy};
+
+use super::ClusterDriver;
+use crate::error::DesiredRejected;
+
+/// How an accepted shape differs from the one before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DesiredChange {
+    /// Slots that were not declared before.
+    pub added: Vec<LogicalNodeId>,
+    /// Slots that are no longer declared.
+    pub removed: Vec<LogicalNodeId>,
+    /// Slots whose spec differs: each will be replaced.
+    pub changed: Vec<LogicalNodeId>,
+}
+
+impl DesiredChange {
+    /// Whether no slot differs.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+}
+
+impl ClusterDriver {
+    /// Puts a newer shape in force; the same one again is accepted and changes nothing.
+    pub fn set_desired(&mut self, desired: ClusterShape) -> Result<DesiredChange, DesiredRejected> {
+        let serving: &RunId = &self.shape.run_id;
+        if desired.run_id != *serving {
+            return Err(DesiredRejected::OtherRun { given: desired.run_id, serving: serving.clone() });
+        }
+        let (given, accepted) = (desired.generation, self.shape.generation);
+        if given < accepted {
+            return Err(DesiredRejected::OlderGeneration { given, accepted });
+        }
+        if given == accepted {
+            if desired == *self.shape {
+                return Ok(DesiredChange::default());
+            }
+            return Err(DesiredRejected::SameGeneration { generation: given });
+        }
+        let new = Expanded::of(&desired)?;
+        let old = std::mem::replace(&mut self.expanded, Arc::new(new));
+        let new = Arc::clone(&self.expanded);
+        self.shape = Arc::new(desired);
+        self.shape_pending = true;
+        self.meta.any = true;
+        self.meta.desired = true;
+        self.rebuild_group_policies();
+        let change = difference(&old, &new);
+        for slot in change.added.iter().chain(&change.removed).chain(&change.changed) {
+            self.mark(slot);
+            self.refresh(slot, None);
+        }
+        // A replacement limit that was lifted may let waiting slots go on.
+        for (name, group) in &new.groups {
+            if old.groups.get(name).is_none_or(|before| before.update != group.update) {
+                group.slots.slots.iter().for_each(|slot| self.mark(slot));
+            }
+        }
+        Ok(change)
+    }
+
+    /// Puts another timing in force. Stored deadlines stay as they were sampled.
+    pub fn set_policy(&mut self, policy: RetryPolicy) {
+        self.next_tick = self.now.checked_add(policy.extra.tick_every);
+        self.policy = policy;
+        self.rebuild_group_policies();
+        self.wake_all();
+    }
+
+    pub(super) fn rebuild_group_policies(&mut self) {
+        let policies =
+            self.expanded.groups.iter().map(|(name, group)| (name.clone(), self.policy.with(&group.policy)));
+        self.group_policies = policies.collect();
+    }
+}
+
+/// One walk over both maps, in order.
+fn difference(old: &Expanded, new: &Expanded) -> DesiredChange {
+    let mut change = DesiredChange::default();
+    for (slot, spec) in &new.specs {
+        match old.specs.get(slot) {
+            None => change.added.push(slot.clone()),
+            // Slots of one group share their template: equal pointers need no look inside.
+            Some(before) if Arc::ptr_eq(&before.template, &spec.template) => {}
+            Some(before) if before == spec => {}
+            Some(_) => change.changed.push(slot.clone()),
+        }
+    }
+    change.removed.extend(old.specs.keys().filter(|slot| !new.specs.contains_key(*slot)).cloned());
+    change
+}

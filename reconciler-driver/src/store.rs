@@ -1,0 +1,208 @@
+//! Where state outlives the process: the trait, what goes in and out, and the store that forgets.
+//!
+//! A store has one writer. A commit is durable when it returns, and all or nothing; after a failed one the
+//! driver sends nothing any more and the store is not used again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use executor_api::{LogicalNodeId, RunId};
+use reconciler_core::{ClusterShape, ClusterState, Holds, ManagedNode};
+
+mod sqlite;
+
+pub use sqlite::SqliteStore;
+
+/// Everything that is stored of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateImage {
+    /// The run, its uid included.
+    pub run: RunId,
+    /// The observed state.
+    pub state: ClusterState,
+    /// The last accepted shape.
+    pub desired: ClusterShape,
+    /// What others keep beside it; the driver carries it and never looks.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What changed since the last commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changeset {
+    /// Counts the changesets of a driver, from one.
+    pub seq: u64,
+    /// The slots that changed, whole.
+    pub upserted: Vec<(LogicalNodeId, ManagedNode)>,
+    /// The slots that are gone.
+    pub removed: Vec<LogicalNodeId>,
+    /// What is not a slot.
+    pub meta: MetaChange,
+}
+
+/// The part of a changeset that is not a slot. What did not change is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetaChange {
+    /// The run; in the first changeset of a new state.
+    pub run: Option<RunId>,
+    /// Latest generation evaluated.
+    pub observed_generation: u64,
+    /// The next attempt id. Always present: an attempt is never visible before it.
+    pub next_attempt_id: u64,
+    /// The holds.
+    pub holds: Option<Holds>,
+    /// The last accepted shape.
+    pub desired: Option<Arc<ClusterShape>>,
+    /// Annotations set, or removed for `None`.
+    pub annotations: BTreeMap<String, Option<String>>,
+}
+
+/// Why a store did not do as it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be opened.
+    #[error("cannot open the state file {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The file is not one of ours.
+    #[error("{} is no state file of this program; choose another path", path.display())]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was written by a newer version.
+    #[error(
+        "{} has schema version {found}, this program knows {known}; use the newer program that wrote it",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version known here.
+        known: i64,
+    },
+    /// A statement failed.
+    #[error("cannot {doing} in the state file {}", path.display())]
+    Sql {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// A stored value does not read, or a value cannot be written.
+    #[error("the stored {what} cannot be read or written; the file may be damaged")]
+    Value {
+        /// Which value.
+        what: String,
+        /// What the decoder said.
+        source: serde_json::Error,
+    },
+    /// The file lacks something that every state has.
+    #[error("the state file {} lacks {what}; it is damaged", path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// A store that is not a file failed.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl StoreError {
+    /// The whole chain in one line.
+    pub fn summary(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    }
+}
+
+/// Keeps one run's state.
+pub trait StateStore: Send + fmt::Debug {
+    /// What is stored, or `None` for a store that never was written to.
+    fn load(&mut self) -> Result<Option<StateImage>, StoreError>;
+
+    /// Makes a changeset durable. When this returns, the change survives a crash; on an error nothing of it
+    /// may be relied on.
+    fn commit(&mut self, changes: &Changeset) -> Result<(), StoreError>;
+}
+
+impl StateImage {
+    /// The image after a changeset, for stores that keep it whole.
+    fn apply(image: &mut Option<Self>, changes: &Changeset) -> Result<(), StoreError> {
+        let meta = &changes.meta;
+        let image = match (image.as_mut(), &meta.run, &meta.desired) {
+            (Some(image), _, _) => image,
+            (None, Some(run), Some(desired)) => image.insert(Self {
+                run: run.clone(),
+                state: ClusterState::default(),
+                desired: ClusterShape::clone(desired),
+                annotations: BTreeMap::new(),
+            }),
+            (None, _, _) => {
+                return Err(StoreError::Other("the first changeset names no run and no shape".to_owned()));
+            }
+        };
+        if let Some(desired) = &meta.desired {
+            image.desired = ClusterShape::clone(desired);
+        }
+        image.state.observed_generation = meta.observed_generation;
+        image.state.next_attempt_id = meta.next_attempt_id;
+        if let Some(holds) = &meta.holds {
+            image.state.holds = holds.clone();
+        }
+        for (key, value) in &meta.annotations {
+            match value {
+                Some(value) => image.annotations.insert(key.clone(), value.clone()),
+                None => image.annotations.remove(key),
+            };
+        }
+        image.state.nodes.extend(changes.upserted.iter().cloned());
+        for slot in &changes.removed {
+            image.state.nodes.remove(slot);
+        }
+        Ok(())
+    }
+}
+
+/// A store in memory, for simulations and for runs that need not outlive their process. Clones share what
+/// they hold, as two openings of one file would.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore(Arc<Mutex<Option<StateImage>>>);
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What it holds.
+    pub fn image(&self) -> Option<StateImage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl StateStore for MemoryStore {
+    fn load(&mut self) -> Result<Option<StateImage>, StoreError> {
+        Ok(self.image())
+    }
+
+    fn commit(&mut self, changes: &Changeset) -> Result<(), StoreError> {
+        StateImage::apply(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), changes)
+    }
+}

@@ -1,0 +1,5 @@
+//! The driver against a fake world: scenarios, properties, stores, and the tokio shell.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod scenarios;
+mod support;
