@@ -144,7 +144,10 @@ impl Bootstrapper for FakeProvider {
         sink: ObservationSink,
     ) -> Result<(), ExecutorError> {
         let fault = self.world.arrive(CallKind::Attach, Some(attempt));
-        assert!(fault != Some(Fault::Panics), "the fake executor was told to panic in attach for {attempt}");
+        if fault == Some(Fault::Panics) {
+            self.world.fire(Fault::Panics);
+            panic!("the fake executor was told to panic in attach for {attempt}");
+        }
         let teller = Teller { world: &self.world, attempt, sink, fault };
         let mut told = Told::default();
         loop {

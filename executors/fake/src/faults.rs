@@ -1,7 +1,7 @@
 //! How the world misbehaves: the faults, the rules that script them and the weather that draws them.
 //! A fault is chosen when a call arrives and counted when it has really happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use executor_api::{AttemptKey, LogicalNodeId, NodeAttemptId, RejectReason};
@@ -301,6 +301,11 @@ pub struct Weather {
 }
 
 impl Weather {
+    /// The names of the faults that it can bring: what a long run should have counted.
+    pub fn names(&self) -> BTreeSet<&'static str> {
+        self.chances.iter().map(|chance| chance.fault.name()).collect()
+    }
+
     /// Every fault for every call that it can befall, each with this likelihood.
     pub fn everything(seed: u64, per_mille: u32, until: Option<SystemTime>) -> Self {
         let second = Duration::from_secs(1);

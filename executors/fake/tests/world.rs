@@ -434,6 +434,82 @@ fn weather_from_the_same_seed_makes_the_same_history() {
     assert_ne!(history(5).1, history(6).1);
 }
 
+#[test]
+fn in_foul_weather_every_fault_really_happens_and_a_faithful_caller_breaches_nothing() {
+    let mut fired = std::collections::BTreeSet::new();
+    for seed in 0..60 {
+        let mut stage = Stage::new(late_landing(20));
+        stage.world.set_weather(Some(Weather::everything(seed, 12, None)));
+        stage.world.set_behaviour(|world| world.visibility.listing_lag = secs(5));
+        for attempt in 1..=8 {
+            stage.key = key("web-0", attempt);
+            stage.stormy_life();
+        }
+        fired.extend(stage.world.fired().into_keys());
+        assert_eq!(stage.world.breaches(), [], "seed {seed}");
+    }
+    let mut expected = Weather::everything(0, 1, None).names();
+    expected.insert("landed-late");
+    let missing: Vec<_> = expected.difference(&fired).collect();
+    assert!(missing.is_empty(), "these faults never happened: {missing:?}");
+}
+
+impl Stage {
+    /// Runs a call for at most ten seconds; panics, hangs and errors are nothing.
+    fn try_call<T: 'static>(&mut self, call: impl Future<Output = T> + 'static) -> Option<T> {
+        let result = Rc::new(RefCell::new(None));
+        let into = Rc::clone(&result);
+        let task = self.time.spawn(async move {
+            let call = std::pin::pin!(call);
+            *into.borrow_mut() = Calm(call).await;
+        });
+        self.run_for(secs(10));
+        self.time.drop_task(task);
+        result.take()
+    }
+
+    /// One attempt's life in bad weather, told by a caller that destroys until nothing is left.
+    fn stormy_life(&mut self) {
+        let (provider, ctx, key) = (self.provider(), self.ctx(), self.key.clone());
+        let desired = spec(&key, Value::Null, Value::Null);
+        let wanted = desired.clone();
+        let made = self
+            .try_call(async move { provider.create(&ctx, &wanted, CreateMode::CreateOrAdopt).await.ok() });
+        if let Some(Some(CreateOutcome::Leased { lease, .. })) = made {
+            let (provider, ctx, of) = (self.provider(), self.ctx(), lease.clone());
+            let found = self.try_call(async move { provider.lookup_endpoint(&ctx, &of).await.ok() });
+            if let Some(Some(EndpointLookup::Found(endpoint))) = found {
+                let request = StartRequest { desired, lease: lease.clone(), endpoint };
+                let (provider, ctx) = (self.provider(), self.ctx());
+                let started = self.try_call(async move {
+                    provider.start(&ctx, &request, CreateMode::CreateOrAdopt).await.ok()
+                });
+                if let Some(Some(StartOutcome::Started { session })) = started {
+                    let (provider, of, id) = (self.provider(), key.clone(), session.clone());
+                    let sink = ObservationSink::new(|_| {});
+                    self.try_call(async move { provider.attach(&of, &id, sink).await.ok() });
+                    let (provider, ctx, id) = (self.provider(), self.ctx(), session.clone());
+                    self.try_call(async move { provider.complete(&ctx, &id).await.ok() });
+                    let (provider, ctx) = (self.provider(), self.ctx());
+                    self.try_call(async move { provider.cancel(&ctx, &session).await.ok() });
+                }
+            }
+        }
+        let (provider, run) = (self.provider(), key.run.clone());
+        self.try_call(async move { provider.list(&run).await.ok() });
+        // What may still land has landed, and is visible.
+        self.run_for(secs(30));
+        while let Some(truth) = self.world.leases_of(&key).into_iter().next() {
+            let provider = LeaseProvider::name(&self.provider());
+            let attributes = std::collections::BTreeMap::new();
+            let created_at = Some(truth.created_at);
+            let facts = LeaseFacts { lease_id: truth.id, provider, created_at, attributes };
+            let (provider, ctx) = (self.provider(), self.ctx());
+            self.try_call(async move { provider.destroy(&ctx, &facts).await.ok() });
+        }
+    }
+}
+
 /// Turns a panic of a future into its end.
 struct Calm<F>(F);
 
