@@ -48,7 +48,7 @@ impl LeaseProvider for ProcessExecutor {
         mode: CreateMode,
     ) -> Result<CreateOutcome, ExecutorError> {
         let place = self.place(&ctx.attempt);
-        if let Some(found) = existing(&place, &ctx.attempt)? {
+        if let Some(found) = existing(&place, ctx).await? {
             return Ok(found);
         }
         if mode == CreateMode::AdoptOnly {
@@ -62,7 +62,7 @@ impl LeaseProvider for ProcessExecutor {
         })?;
         let own = self.reserve(ctx, &shape).await?;
         commit(&place, &ctx.attempt, &shape, &own)?;
-        existing(&place, &ctx.attempt)?.ok_or_else(|| {
+        existing(&place, ctx).await?.ok_or_else(|| {
             failed(
                 ExecutorErrorKind::Ambiguous,
                 format!("the directory of {} vanished as it was made; look who removes it", ctx.attempt),
@@ -121,29 +121,7 @@ impl LeaseProvider for ProcessExecutor {
                 format!("lease {} is not the one of {}, which is {}", lease.lease_id, ctx.attempt, place.id),
             ));
         }
-        // The lock is kept until everything is gone, so that nothing is started in between.
-        let lock = stop::stop(&place, &ctx.attempt, ctx.deadline)
-            .await
-            .map_err(|error| error.into_executor_error(effect, &ctx.attempt))?;
-        let gone = place.clone();
-        let removed = task::spawn_blocking(move || {
-            let done = remove(&gone);
-            drop(lock);
-            done
-        });
-        match removed.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(source)) => Err(ExecutorError::ambiguous(
-                effect,
-                format!("cannot remove all of {} of {}; remove it by hand", place.dir.display(), ctx.attempt),
-            )
-            .with_source(source)),
-            Err(source) => Err(ExecutorError::ambiguous(
-                effect,
-                format!("removing {} was cut short", place.dir.display()),
-            )
-            .with_source(source)),
-        }
+        end(&place, ctx, effect).await
     }
 
     async fn list(&self, run: &RunId) -> Result<Listing, ExecutorError> {
@@ -207,11 +185,14 @@ fn failed(kind: ExecutorErrorKind, context: String) -> ExecutorError {
     ExecutorError::new(kind, OperationKind::CreateLease, context)
 }
 
-/// The lease that the attempt holds, if it does. A dead one is the end of the attempt.
-fn existing(place: &NodePlace, key: &AttemptKey) -> Result<Option<CreateOutcome>, ExecutorError> {
+/// The lease that the attempt holds, if it does. A dead one is the end of the attempt, and nothing is left of
+/// it: whoever is told `Gone` has no lease that it could destroy.
+async fn existing(place: &NodePlace, ctx: &OperationContext) -> Result<Option<CreateOutcome>, ExecutorError> {
+    let key = &ctx.attempt;
     match look(place) {
         Ok(None) => Ok(None),
         Ok(Some((_, SessionLife::Ended(exit)))) => {
+            end(place, ctx, OperationKind::CreateLease).await?;
             Err(failed(ExecutorErrorKind::Gone, format!("the node of {key} is over: {}", exit.describe())))
         }
         Ok(Some((record, _))) => Ok(Some(CreateOutcome::Leased {
@@ -223,6 +204,32 @@ fn existing(place: &NodePlace, key: &AttemptKey) -> Result<Option<CreateOutcome>
             format!("cannot tell whether {key} has a lease in {}; make it readable", place.dir.display()),
         )
         .with_source(source)),
+    }
+}
+
+/// Ends everything of an attempt and removes it. The lock is kept until everything is gone, so that nothing
+/// is started in between.
+async fn end(place: &NodePlace, ctx: &OperationContext, effect: OperationKind) -> Result<(), ExecutorError> {
+    let lock = stop::stop(place, &ctx.attempt, ctx.deadline)
+        .await
+        .map_err(|error| error.into_executor_error(effect, &ctx.attempt))?;
+    let gone = place.clone();
+    let removed = task::spawn_blocking(move || {
+        let done = remove(&gone);
+        drop(lock);
+        done
+    });
+    match removed.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(source)) => Err(ExecutorError::ambiguous(
+            effect,
+            format!("cannot remove all of {} of {}; remove it by hand", place.dir.display(), ctx.attempt),
+        )
+        .with_source(source)),
+        Err(source) => {
+            Err(ExecutorError::ambiguous(effect, format!("removing {} was cut short", place.dir.display()))
+                .with_source(source))
+        }
     }
 }
 

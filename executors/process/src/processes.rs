@@ -223,6 +223,18 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_ended_is_named_after_the_patience_is_used_up() {
+        let stuck = ProcessInfo {
+            id: ProcessId { pid: i32::MAX, start: 1 },
+            parent: 1,
+            name: "stuck".into(),
+            alive: true,
+        };
+        let left = end_all(|| Ok(vec![stuck.clone()]), Duration::ZERO, Duration::from_millis(20)).unwrap();
+        assert_eq!(describe(&left), format!("stuck (pid {})", i32::MAX));
+    }
+
+    #[test]
     fn carriers_are_found_by_their_environment() {
         let nonce = format!("test-{}", std::process::id());
         let mut child = Command::new("sleep").arg("60").env(marker::NONCE, &nonce).spawn().unwrap();

@@ -68,14 +68,13 @@ pub(crate) async fn stop(
         if is_over(deadline) {
             return Err(StopError::OutOfTime);
         }
-        match time::timeout_at(stuck_at, ask(&place.dir, grace)).await {
-            Ok(None) => {}
-            Ok(Some(survivors)) => return Err(StopError::Survivors(survivors)),
-            Err(_) => {
-                // It neither ends the node nor says why: do without it.
-                kill_supervisor(&place.dir).map_err(directory)?;
-                stuck_at = time::Instant::now() + PATIENCE;
-            }
+        if let Ok(Some(survivors)) = time::timeout_at(stuck_at, ask(&place.dir, grace)).await {
+            return Err(StopError::Survivors(survivors));
+        }
+        if time::Instant::now() >= stuck_at {
+            // It neither ends the node nor says why, or it cannot be reached: do without it.
+            kill_supervisor(&place.dir).map_err(directory)?;
+            stuck_at = time::Instant::now() + PATIENCE;
         }
         time::sleep(STEP).await;
     };

@@ -21,8 +21,10 @@ use crate::processes::{self, ProcessId, ProcessInfo};
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the last status may take to reach its watchers.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Time between two looks for descendants that a stop has not reached yet.
-const STOP_STEP: Duration = Duration::from_millis(50);
+/// Time between two looks for descendants that a stop has not reached yet: short at first, then longer, for
+/// each look reads the whole process table.
+const FIRST_STEP: Duration = Duration::from_millis(20);
+const LAST_STEP: Duration = Duration::from_millis(500);
 
 pub(crate) fn supervise(dir: &Path, launch: Launch) -> io::Result<()> {
     let own = processes::look(i32::try_from(std::process::id()).map_err(io::Error::other)?)
@@ -127,6 +129,7 @@ fn record_exit(dir: &Path, shared: &Shared, how: Exit, tail: String) {
 fn stop_when_asked(shared: &Shared, own: i32) {
     drop(shared.wait(Duration::MAX, |inner| inner.stop.is_some()));
     let mut asked = BTreeSet::new();
+    let mut step = FIRST_STEP;
     loop {
         let Some((begun, grace)) = shared.lock().stop else { return };
         let Ok(left) = processes::descendants(own) else { return };
@@ -142,10 +145,14 @@ fn stop_when_asked(shared: &Shared, own: i32) {
             tell_survivors(shared, &left);
         }
         let until_kill = grace.saturating_sub(elapsed);
-        let step = if until_kill.is_zero() { STOP_STEP } else { STOP_STEP.min(until_kill) };
-        if shared.wait(step, |inner| inner.status.finished).status.finished {
+        let pause = if until_kill.is_zero() { step } else { step.min(until_kill) };
+        let asked_for = shared.lock().stop;
+        // Another request may bring SIGKILL forward.
+        let inner = shared.wait(pause, |inner| inner.status.finished || inner.stop != asked_for);
+        if inner.status.finished {
             return;
         }
+        step = (step * 2).min(LAST_STEP);
     }
 }
 

@@ -155,11 +155,13 @@ async fn the_end_of_a_ready_node_is_told_within_a_second_to_a_later_driver_too()
     let listing = other.list(&node.ctx.attempt.run).await.unwrap();
     assert_eq!(listing.leases[0].life, Life::Dead);
     assert!(listing.leases[0].reason.as_ref().unwrap().contains("signal 9"));
-    // One that attaches after the fact is told as well, and a create or a start finds the attempt over.
+    // One that attaches after the fact is told as well; a start or a create finds the attempt over, and the
+    // create leaves nothing that somebody would have to destroy.
     attach_with(&other, &node).until_lost().await;
+    assert_eq!(start_with(&other, &node).await.unwrap_err().kind, ExecutorErrorKind::Gone);
     let gone = other.create(&node.ctx, &node.spec, CreateMode::CreateOrAdopt).await.unwrap_err();
     assert_eq!(gone.kind, ExecutorErrorKind::Gone);
-    assert_eq!(start_with(&other, &node).await.unwrap_err().kind, ExecutorErrorKind::Gone);
+    assert!(!world.place(&node).dir.exists());
     world.leave_nothing(&[&node]).await;
 }
 
@@ -221,6 +223,17 @@ async fn a_stopped_supervisor_does_not_keep_a_node_alive() {
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     world.leave_nothing(&[&node]).await;
     eventually("the supervisor to go", || (!processes::is_alive(session.supervisor)).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_node_whose_socket_was_removed_can_still_be_destroyed() {
+    let world = World::new(30_700);
+    let mut boot = shell("exec sleep 1000");
+    boot["stop"]["grace"] = json!("10ms");
+    let mut node = world.node("n-0", 1, Value::Null, boot);
+    world.up(&mut node).await;
+    fs::remove_file(world.place(&node).dir.join(layout::file::SOCKET)).unwrap();
+    world.leave_nothing(&[&node]).await;
 }
 
 #[tokio::test]
