@@ -2,4 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod scenarios;
+mod shell;
+mod stores;
 mod support;

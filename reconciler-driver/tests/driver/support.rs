@@ -7,8 +7,9 @@ use executor_api::{
     BootSpec, GroupId, GroupPolicy, JoinSpec, LogicalNodeId, NodeRole, NodeTemplate, ProviderName, RunId,
     RunNodeGroupSpec, UpdatePolicy,
 };
-use executor_fake::{FakeBehaviour, FakeWorld};
-use reconciler_core::{ClusterShape, PolicyExtra, RetryPolicy};
+use executor_fake::{CallKind, FakeBehaviour, FakeWorld, Rule};
+use reconciler_core::{ClusterShape, PolicyExtra, RetryPolicy, check, is_converged};
+use reconciler_driver::runner::Settled;
 use reconciler_driver::{ExecutorTable, Runner, VirtualTimer};
 
 /// Where test time begins.
@@ -87,6 +88,49 @@ impl Stage {
         let now = executor_api::Timer::now(&self.timer);
         let left = at(seconds).duration_since(now).unwrap_or_default();
         self.runner.run_for(left).unwrap();
+    }
+
+    /// Asks for another shape.
+    pub(crate) fn ask(&mut self, desired: ClusterShape) {
+        self.runner.set_desired(desired).unwrap();
+    }
+
+    pub(crate) fn script(&self, rule: Rule) {
+        self.world.script(rule).unwrap();
+    }
+
+    /// Everything is as declared, and so it is in the world.
+    pub(crate) fn assert_converged(&self) {
+        let driver = self.runner.driver();
+        assert!(driver.is_converged(), "not converged:\n{}", self.why());
+        assert!(is_converged(driver.state(), driver.expanded()), "the counters are wrong");
+        assert_eq!(self.world.existing_leases().len(), driver.expanded().specs.len(), "leases in the world");
+        assert_eq!(self.world.breaches(), []);
+        assert_eq!(check::violations(driver.state()), []);
+    }
+
+    pub(crate) fn settle(&mut self, limit: u64) {
+        assert_eq!(self.runner.run_until_settled(secs(limit)).unwrap(), Settled::Converged, "{}", self.why());
+        self.assert_converged();
+    }
+
+    /// How often the trace has a step of this name.
+    pub(crate) fn steps(&self, name: &str) -> usize {
+        self.runner.events().iter().filter(|event| event.what.name() == name).count()
+    }
+
+    pub(crate) fn calls(&self, kind: CallKind) -> u64 {
+        self.world.calls().get(&kind).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn attempt(&self, name: &str) -> u64 {
+        self.runner.driver().state().nodes[&slot(name)].attempt.0
+    }
+
+    fn why(&self) -> String {
+        let nodes = self.runner.driver().snapshot().nodes;
+        let lines = nodes.iter().map(|node| format!("{} {}: {}", node.id, node.stage, node.why));
+        lines.chain([self.trace()]).collect::<Vec<_>>().join("\n")
     }
 
     pub(crate) fn trace(&self) -> String {

@@ -1,0 +1,153 @@
+//! The store on disk: what comes back is what was committed, and nothing is guessed.
+
+use std::path::Path;
+
+use reconciler_driver::{
+    Changeset, ClusterDriver, DriverInput, ExecutorTable, MemoryStore, Rules, Runner, SqliteStore,
+    StateStore, StoreError,
+};
+
+use crate::support::{Stage, epoch, group, policy, secs, shape, slot};
+
+fn raw(path: &Path, statement: &str) {
+    rusqlite::Connection::open(path).unwrap().execute_batch(statement).unwrap();
+}
+
+#[test]
+fn a_run_can_be_read_back_after_every_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let stage = Stage::new(shape(1, vec![]));
+    let executors = ExecutorTable::new().with_executor(stage.world.executor());
+    let store = Box::new(SqliteStore::open(&path).unwrap());
+    let first = shape(1, vec![group("web", 3, 1)]);
+    let mut runner =
+        Runner::open(store, first, policy(), executors, stage.timer.clone(), Rules::default()).unwrap();
+    let shapes = [shape(2, vec![group("web", 5, 1)]), shape(3, vec![group("web", 1, 2)]), shape(4, vec![])];
+    for next in shapes {
+        runner.run_until_settled(secs(100)).unwrap();
+        let mut reader = SqliteStore::open_read_only(&path).unwrap();
+        let image = reader.load().unwrap().unwrap();
+        assert_eq!(image.state, *runner.driver().state());
+        assert_eq!(image.desired, **runner.driver().desired());
+        runner.set_desired(next).unwrap();
+    }
+    runner.run_until_settled(secs(100)).unwrap();
+    drop(runner);
+    let image = SqliteStore::open(&path).unwrap().load().unwrap().unwrap();
+    assert_eq!(image.state.nodes.len(), 0);
+    assert_eq!(image.state.next_attempt_id, 7, "ids are never given out again");
+}
+
+#[test]
+fn both_stores_hold_the_same_after_the_same_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut disk = SqliteStore::open(&dir.path().join("state.db")).unwrap();
+    let mut memory = MemoryStore::new();
+    assert_eq!(disk.load().unwrap(), None);
+    let mut driver = ClusterDriver::new(shape(1, vec![group("web", 2, 1)]), policy(), epoch()).unwrap();
+    let annotate = |key: &str, value: Option<&str>| DriverInput::Annotate {
+        key: key.to_owned(),
+        value: value.map(str::to_owned),
+    };
+    driver.handle(annotate("file", Some("/etc/cluster.yaml")), epoch());
+    driver.handle(annotate("scale/web", Some("2")), epoch());
+    let mut commit = |driver: &mut ClusterDriver| {
+        while driver.needs_pass() {
+            if let Some(changes) = driver.pass(epoch()).unwrap().commit {
+                disk.commit(&changes).unwrap();
+                memory.commit(&changes).unwrap();
+                driver.handle(DriverInput::Committed(changes.seq), epoch());
+            }
+        }
+        assert_eq!(disk.load().unwrap(), memory.load().unwrap());
+        disk.load().unwrap().unwrap()
+    };
+    assert_eq!(commit(&mut driver).annotations.len(), 2);
+    driver.handle(annotate("scale/web", None), epoch());
+    let image = commit(&mut driver);
+    assert_eq!(image.annotations.into_keys().collect::<Vec<_>>(), ["file"]);
+    assert_eq!(image.state, *driver.state());
+}
+
+#[test]
+fn a_newer_file_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    drop(SqliteStore::open(&path).unwrap());
+    raw(&path, "PRAGMA user_version = 99");
+    for opened in [SqliteStore::open(&path), SqliteStore::open_read_only(&path)] {
+        let error = opened.unwrap_err();
+        assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error}");
+        assert!(error.to_string().contains("newer program"), "{error}");
+    }
+}
+
+#[test]
+fn a_file_of_another_program_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("other.db");
+    raw(&path, "CREATE TABLE mine (x)");
+    assert!(matches!(SqliteStore::open(&path), Err(StoreError::NotOurs { .. })));
+    let text = dir.path().join("notes.txt");
+    std::fs::write(&text, "not a database, but long enough to be looked at as one".repeat(100)).unwrap();
+    assert!(SqliteStore::open(&text).is_err());
+    assert!(matches!(
+        SqliteStore::open_read_only(&dir.path().join("absent.db")),
+        Err(StoreError::Open { .. })
+    ));
+}
+
+#[test]
+fn a_damaged_row_is_an_error_and_not_an_empty_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let mut store = SqliteStore::open(&path).unwrap();
+    let mut driver = ClusterDriver::new(shape(1, vec![group("web", 2, 1)]), policy(), epoch()).unwrap();
+    let mut changes: Option<Changeset> = None;
+    while changes.is_none() {
+        changes = driver.pass(epoch()).unwrap().commit;
+    }
+    store.commit(&changes.unwrap()).unwrap();
+    drop(store);
+    raw(&path, "UPDATE slots SET value = '{' WHERE slot = 'web-1'");
+    let error = SqliteStore::open(&path).unwrap().load().unwrap_err();
+    assert!(error.to_string().contains(slot("web-1").as_str()), "{error}");
+}
+
+#[test]
+fn effects_are_released_by_their_commit_and_by_nothing_else() {
+    let mut driver = ClusterDriver::new(shape(1, vec![group("web", 2, 1)]), policy(), epoch()).unwrap();
+    let mut seq = None;
+    for _ in 0..5 {
+        let report = driver.pass(epoch()).unwrap();
+        assert_eq!(report.effects, []);
+        seq = report.commit.map(|changes| changes.seq).or(seq);
+    }
+    driver.handle(DriverInput::Committed(seq.unwrap()), epoch());
+    assert!(driver.needs_pass());
+    assert_eq!(driver.pass(epoch()).unwrap().effects.len(), 2);
+    assert_eq!(driver.pass(epoch()).unwrap().effects, []);
+
+    let mut driver = ClusterDriver::new(shape(1, vec![group("web", 2, 1)]), policy(), epoch()).unwrap();
+    driver.pass(epoch()).unwrap();
+    driver.pass(epoch()).unwrap();
+    driver.handle(DriverInput::CommitFailed("disk full".to_owned()), epoch());
+    let error = driver.pass(epoch()).unwrap_err();
+    assert!(error.to_string().contains("nothing is sent any more"), "{error}");
+    assert!(!driver.needs_pass() && driver.next_deadline().is_none());
+}
+
+#[test]
+fn an_effect_that_waits_for_its_commit_past_its_deadline_is_never_sent() {
+    let mut driver = ClusterDriver::new(shape(1, vec![group("web", 1, 1)]), policy(), epoch()).unwrap();
+    driver.pass(epoch()).unwrap();
+    let seq = driver.pass(epoch()).unwrap().commit.unwrap().seq;
+    let late = epoch() + secs(30);
+    let report = driver.pass(late).unwrap();
+    assert_eq!((report.effects.len(), report.stops.len()), (0, 0));
+    driver.handle(DriverInput::Committed(seq), late);
+    assert_eq!(driver.pass(late).unwrap().effects, []);
+    let node = &driver.state().nodes[&slot("web-0")];
+    assert_eq!(node.retry.ambiguous_operation, None, "nothing was sent: nothing is unknown");
+}
