@@ -47,7 +47,9 @@ async fn descendants_that_escape_the_group_end_with_the_node() {
 #[tokio::test]
 async fn what_a_program_leaves_behind_ends_with_it() {
     let world = World::new(30_440);
-    let mut node = world.node("n-0", 1, Value::Null, shell("setsid sleep 1000 & exit 0"));
+    let mut boot = shell("setsid sleep 1000 & exit 0");
+    boot["ready"] = json!({ "log": "never" });
+    let mut node = world.node("n-0", 1, Value::Null, boot);
     world.up(&mut node).await;
     let (_, reason) = world.attach(&node).until_failed().await;
     assert!(reason.contains("exited with status 0"), "{reason}");
