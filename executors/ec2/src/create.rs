@@ -1,0 +1,197 @@
+//! A create: look the attempt up, adopt what lives, and launch only what is proved or allowed to be absent.
+//! Exactly one launch goes out, for exactly the candidate of the call.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use executor_api::{
+    AttemptIdentity, CreateMode, CreateOutcome, ExecutorError, ExecutorErrorKind, LogicalNodeSpec,
+    OperationContext, OperationKind, RejectReason,
+};
+
+use crate::api::{Ec2Api, Instance, Launch, Query};
+use crate::budget::Budget;
+use crate::candidate::candidate;
+use crate::config::Tokens;
+use crate::error::{Purpose, Telling, failed, telling};
+use crate::provider::{Ec2Provider, belongs, no_time};
+use crate::targets::Target;
+use crate::{endpoint, map, settings};
+
+const EFFECT: OperationKind = OperationKind::CreateLease;
+
+/// One create, under way.
+pub(crate) struct Creation<'a> {
+    provider: &'a Ec2Provider,
+    ctx: &'a OperationContext,
+    identity: AttemptIdentity,
+    target: Target,
+    launch: Launch,
+    api: Arc<dyn Ec2Api>,
+    budget: Budget,
+}
+
+impl<'a> Creation<'a> {
+    /// Reads the spec and finds the API. Nothing has been asked yet.
+    pub(crate) async fn begin(
+        provider: &'a Ec2Provider,
+        ctx: &'a OperationContext,
+        desired: &LogicalNodeSpec,
+    ) -> Result<Self, ExecutorError> {
+        let budget = provider.budget(ctx);
+        let invalid = |text: String| {
+            ExecutorError::new(ExecutorErrorKind::Rejected(RejectReason::Validation), EFFECT, text)
+        };
+        let shape = settings::read(&desired.template.shape).map_err(|problem| {
+            invalid(format!("{}: {}; correct the spec of {}", problem.pointer, problem.message, desired.id))
+        })?;
+        let candidate = candidate(&shape, ctx.candidate)
+            .ok_or_else(|| invalid(format!("/shape/instance_types of {} is empty; name one", desired.id)))?;
+        let identity = ctx.identity();
+        let launch = map::launch(&shape, &candidate, &ctx.attempt, &identity);
+        let target = Target::of_shape(&shape);
+        let api = provider.api(&target, EFFECT, &format!("reaching EC2 for {}", ctx.attempt)).await?;
+        Ok(Self { provider, ctx, identity, target, launch, api, budget })
+    }
+
+    /// Adopts or launches.
+    pub(crate) async fn run(&self, mode: CreateMode) -> Result<CreateOutcome, ExecutorError> {
+        let as_of = SystemTime::now();
+        let found = self.look(&map::of_attempt(&self.identity)).await?;
+        if let Some(outcome) = self.settle(&found).await? {
+            return Ok(outcome);
+        }
+        match (mode, self.provider.config.tokens) {
+            (CreateMode::AdoptOnly, _) => Ok(CreateOutcome::Absent { as_of }),
+            (CreateMode::CreateOrAdopt, Tokens::Honoured) => self.launch().await,
+            (CreateMode::CreateOrAdopt, Tokens::Ignored) => self.launch_in_turn().await,
+        }
+    }
+
+    /// What is there already: adopted, over, or nothing (`None`). Of several, all but one are ended.
+    async fn settle(&self, found: &[Instance]) -> Result<Option<CreateOutcome>, ExecutorError> {
+        let Some(kept) = map::keep(found) else {
+            return match found.first() {
+                Some(dead) => Err(self.gone(&map::reason(dead))),
+                None => Ok(None),
+            };
+        };
+        for other in found.iter().filter(|other| other.id != kept.id && map::needs_ending(other.state)) {
+            let doing = format!("ending {}, a duplicate of {} under {}", other.id, kept.id, self.ctx.attempt);
+            let within = self.within(&doing)?;
+            tracing::warn!(attempt = %self.ctx.attempt, kept = kept.id, ended = other.id, "two instances of one attempt");
+            if let Err(error) = self.api.terminate(&other.id, within).await {
+                if telling(&error) == Some(Telling::NoSuchInstance) {
+                    continue;
+                }
+                // Whatever kind it is, there are two: the attempt is looked up again until there is one.
+                return Err(ExecutorError::ambiguous(EFFECT, doing).with_source(error));
+            }
+        }
+        Ok(Some(self.leased(kept)))
+    }
+
+    /// Launches once. The token makes a repeat harmless.
+    async fn launch(&self) -> Result<CreateOutcome, ExecutorError> {
+        let doing = format!("launching {} for {}", self.launch.instance_type, self.ctx.attempt);
+        let within = self.within(&doing)?;
+        match self.api.run(&self.launch, within).await {
+            Ok(made) => self.made(&made).await,
+            Err(error) => match telling(&error) {
+                Some(Telling::TokenMismatch) => self.adopt_after_mismatch(error.to_string()).await,
+                Some(Telling::TokenSpent) => Err(self.gone("its token belongs to a terminated instance")),
+                _ => Err(failed(Purpose::Launch, EFFECT, &doing, error)),
+            },
+        }
+    }
+
+    /// Launches only when an earlier launch of this attempt must have become visible.
+    async fn launch_in_turn(&self) -> Result<CreateOutcome, ExecutorError> {
+        let (spacing, now) = (&self.provider.spacing, SystemTime::now());
+        if let Err(free) = spacing.claim(self.ctx, self.provider.config.visibility, now) {
+            let wait = free.duration_since(now).unwrap_or_default();
+            return Err(ExecutorError::ambiguous(
+                EFFECT,
+                format!(
+                    "an earlier launch for {} may still become visible; looked up again, and launched after {wait:?}",
+                    self.ctx.attempt
+                ),
+            ));
+        }
+        let outcome = self.launch().await;
+        match &outcome {
+            Err(error) if !matches!(error.kind, ExecutorErrorKind::Ambiguous | ExecutorErrorKind::Gone) => {
+                spacing.give_back(&self.ctx.attempt);
+            }
+            Ok(_) | Err(_) => spacing.ended(&self.ctx.attempt, SystemTime::now()),
+        }
+        outcome
+    }
+
+    /// What a successful answer holds.
+    async fn made(&self, made: &[Instance]) -> Result<CreateOutcome, ExecutorError> {
+        if made.is_empty() || made.iter().any(|instance| instance.id.is_empty()) {
+            return Err(ExecutorError::ambiguous(
+                EFFECT,
+                format!("EC2 accepted the launch for {} and named no instance; look it up", self.ctx.attempt),
+            ));
+        }
+        match self.settle(made).await? {
+            Some(outcome) => Ok(outcome),
+            None => Err(ExecutorError::ambiguous(EFFECT, "EC2 named an instance and then did not")),
+        }
+    }
+
+    /// Another request was accepted under this token: its instance is the attempt's.
+    async fn adopt_after_mismatch(&self, told: String) -> Result<CreateOutcome, ExecutorError> {
+        let mut found = self.look(&map::of_attempt(&self.identity)).await?;
+        if map::keep(&found).is_none() {
+            let by_token = self.look(&Query::Token(self.identity.token.clone())).await?;
+            found.extend(by_token.into_iter().filter(|one| belongs(one, &self.identity, &self.ctx.attempt)));
+        }
+        match self.settle(&found).await? {
+            Some(outcome) => Ok(outcome),
+            None => Err(ExecutorError::ambiguous(
+                EFFECT,
+                format!(
+                    "an earlier launch for {} was accepted with other parameters and is not visible yet; look it up \
+                     again ({told})",
+                    self.ctx.attempt
+                ),
+            )),
+        }
+    }
+
+    /// A lookup as a step of the create. It makes nothing, so its failure is not ambiguous.
+    async fn look(&self, query: &Query) -> Result<Vec<Instance>, ExecutorError> {
+        let doing = format!("looking {} up before launching anything", self.ctx.attempt);
+        let within = self.within(&doing)?;
+        let described = self.api.describe(query, within).await;
+        let described = described.map_err(|error| failed(Purpose::Read, EFFECT, &doing, error))?;
+        if described.complete {
+            Ok(described.instances)
+        } else {
+            let text = format!("{doing}: not every page could be read");
+            Err(ExecutorError::new(ExecutorErrorKind::Unavailable, EFFECT, text))
+        }
+    }
+
+    fn within(&self, doing: &str) -> Result<std::time::Duration, ExecutorError> {
+        self.budget.next(SystemTime::now()).ok_or_else(|| no_time(EFFECT, doing))
+    }
+
+    fn leased(&self, instance: &Instance) -> CreateOutcome {
+        let mut lease = map::lease_facts(&self.provider.name, &self.target, instance);
+        // Its age decides what "not found" means later on, so it is never left open.
+        lease.created_at.get_or_insert_with(SystemTime::now);
+        CreateOutcome::Leased { lease, endpoint: endpoint::of(instance).ok() }
+    }
+
+    fn gone(&self, reason: &str) -> ExecutorError {
+        ExecutorError::new(
+            ExecutorErrorKind::Gone,
+            EFFECT,
+            format!("the instance of {} is over: {reason}", self.ctx.attempt),
+        )
+    }
+}

@@ -1,0 +1,106 @@
+//! The regions this process has to do with, and one API client for each. A region is learned from every shape,
+//! lease and listing that names it, so that a lookup which has only an attempt to go by asks all of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use executor_api::LeaseFacts;
+
+use crate::api::{CallError, Ec2Api};
+use crate::settings::Ec2Shape;
+
+/// One EC2 API: a region, at its own or another address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// The region; `None` is the one that the AWS configuration names.
+    pub region: Option<String>,
+    /// Another address of the API.
+    pub endpoint_url: Option<String>,
+}
+
+const REGION: &str = "region";
+const ENDPOINT_URL: &str = "endpoint_url";
+
+impl Target {
+    /// Where a shape wants its instances.
+    pub(crate) fn of_shape(shape: &Ec2Shape) -> Self {
+        Self { region: shape.region.clone(), endpoint_url: shape.endpoint_url.clone() }
+    }
+
+    /// Where a lease is, as its facts say.
+    pub(crate) fn of_lease(lease: &LeaseFacts) -> Self {
+        let attribute = |key: &str| lease.attributes.get(key).cloned();
+        Self { region: attribute(REGION), endpoint_url: attribute(ENDPOINT_URL) }
+    }
+
+    /// The same as facts of a lease.
+    pub(crate) fn attributes(&self) -> BTreeMap<String, String> {
+        let pairs = [(REGION, &self.region), (ENDPOINT_URL, &self.endpoint_url)];
+        pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?))).collect()
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.region {
+            Some(region) => write!(f, "region {region}")?,
+            None => f.write_str("the default region")?,
+        }
+        match &self.endpoint_url {
+            Some(url) => write!(f, " at {url}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes a client for a region.
+#[async_trait]
+pub(crate) trait Connect: Send + Sync + fmt::Debug {
+    /// A client. Asks nobody yet, unless finding the configuration needs it.
+    async fn connect(&self, target: &Target) -> Result<Arc<dyn Ec2Api>, CallError>;
+}
+
+/// The clients that there are.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    connect: Arc<dyn Connect>,
+    known: Mutex<BTreeMap<Target, Option<Arc<dyn Ec2Api>>>>,
+}
+
+impl Targets {
+    pub(crate) fn new(connect: Arc<dyn Connect>, known: impl IntoIterator<Item = Target>) -> Self {
+        let known = known.into_iter().map(|target| (target, None)).collect();
+        Self { connect, known: Mutex::new(known) }
+    }
+
+    /// The client of a region; made at the first call, and made again if that failed.
+    pub(crate) async fn api(&self, target: &Target) -> Result<Arc<dyn Ec2Api>, CallError> {
+        if let Some(Some(api)) = self.lock().get(target) {
+            return Ok(Arc::clone(api));
+        }
+        self.learn(target);
+        let api = self.connect.connect(target).await?;
+        // Two callers may have come this far; the first one's client stays.
+        let mut known = self.lock();
+        let slot = known.entry(target.clone()).or_default();
+        Ok(Arc::clone(slot.get_or_insert(api)))
+    }
+
+    /// Remembers a region for lookups and listings.
+    pub(crate) fn learn(&self, target: &Target) {
+        self.lock().entry(target.clone()).or_default();
+    }
+
+    /// All regions known; the default one if none is.
+    pub(crate) fn all(&self) -> Vec<Target> {
+        let known: Vec<_> = self.lock().keys().cloned().collect();
+        if known.is_empty() { vec![Target::default()] } else { known }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Target, Option<Arc<dyn Ec2Api>>>> {
+        // The map is whole between any two statements: a panic elsewhere leaves nothing half done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
