@@ -355,6 +355,12 @@ impl Executor {
                     endpoint: endpoint.clone(),
                 };
                 Ok(match self.bootstrap.start(ctx, &request, *mode).await? {
+                    StartOutcome::Started { session } if session.0.is_empty() => {
+                        return Err(ExecutorError::ambiguous(
+                            command.kind(),
+                            format!("the bootstrapper reported a session for {} without an id", ctx.attempt),
+                        ));
+                    }
                     StartOutcome::Started { session } => EffectSuccess::BootstrapStarted { session },
                     StartOutcome::Absent { as_of } => EffectSuccess::NothingToAdopt { as_of },
                 })
