@@ -130,6 +130,8 @@ pub struct ClusterDriver {
 
     dirty: BTreeSet<LogicalNodeId>,
     index: Index,
+    /// Slots whose deadlines were settled in the pass under way.
+    settled: BTreeSet<LogicalNodeId>,
     admission: Admission,
     sightings: Sightings,
     /// When the safety tick is due, and the last slot it looked at.
@@ -156,6 +158,8 @@ pub struct ClusterDriver {
     reaped: bool,
     events: Vec<Event>,
     history: VecDeque<Event>,
+    /// Rises with every event.
+    revision: u64,
     counters: Counters,
 }
 
@@ -218,6 +222,7 @@ impl ClusterDriver {
             now,
             dirty: BTreeSet::new(),
             index: Index::default(),
+            settled: BTreeSet::new(),
             admission: Admission::default(),
             sightings: Sightings::default(),
             tick_cursor: None,
@@ -237,6 +242,7 @@ impl ClusterDriver {
             reaped: false,
             events: Vec::new(),
             history: VecDeque::new(),
+            revision: 0,
             counters: Counters::default(),
         };
         driver.rebuild_group_policies();
@@ -293,6 +299,11 @@ impl ClusterDriver {
     /// How often things happened.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Rises with everything that happens; equal revisions of one driver are one state.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// How many nodes do their work.
@@ -401,6 +412,7 @@ impl ClusterDriver {
     }
 
     fn note(&mut self, node: Option<(&LogicalNodeId, NodeAttemptId)>, what: Happening) {
+        self.revision = self.revision.saturating_add(1);
         let (node, attempt) = node.map(|(node, attempt)| (node.clone(), attempt)).unzip();
         let event = Event { at: self.now, node, attempt, what };
         if self.history.len() == HISTORY {
@@ -412,7 +424,8 @@ impl ClusterDriver {
 
     /// Brings everything derived from a slot up to date after it changed.
     fn refresh(&mut self, slot: &LogicalNodeId, retry_at: Option<SystemTime>) {
-        let freed = self.index.refresh(&self.state, &self.expanded, slot, retry_at, self.now);
+        let settled = self.settled.contains(slot).then_some(self.now);
+        let freed = self.index.refresh(&self.state, &self.expanded, slot, retry_at, settled);
         if let Some(lane) = freed {
             self.wake(&lane);
         }

@@ -217,8 +217,9 @@ impl ExitRecord {
                     .to_owned()
             }
         };
-        let tail = self.tail.trim_end();
-        if tail.is_empty() { how } else { format!("{how}; last output: {tail}") }
+        // One line: it is stored, listed in tables and logged.
+        let tail: Vec<_> = self.tail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        if tail.is_empty() { how } else { format!("{how}; last output: {}", tail.join(" | ")) }
     }
 }
 

@@ -44,24 +44,24 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Brings one slot up to date. Answers with the lane in which its operation no longer takes a place.
+    /// Brings one slot up to date. `settled`: all of its deadlines up to then were settled just now. Answers
+    /// with the lane in which its operation no longer takes a place.
     pub(super) fn refresh(
         &mut self,
         state: &ClusterState,
         desired: &Expanded,
         slot: &LogicalNodeId,
         retry_at: Option<SystemTime>,
-        settled_until: SystemTime,
+        settled: Option<SystemTime>,
     ) -> Option<Lane> {
         let Some(node) = state.nodes.get(slot) else {
             let old = self.entries.remove(slot)?;
             return self.forget(slot, old);
         };
         let held = state.holds.on(slot).is_some();
-        // What was due has been settled before anything is refreshed. A deadline that is still stored
-        // although it is past cannot be settled now; indexing it would wake the driver for ever.
-        let deadline = deadlines(node, held).map(|(at, _)| at).filter(|at| settled_until < *at).min();
-        let retry_at = retry_at.filter(|at| settled_until < *at);
+        // A deadline that is stored still, right after it was settled, would wake the driver for ever.
+        let unsettled = |at: &SystemTime| settled.is_none_or(|settled| settled < *at);
+        let deadline = deadlines(node, held).map(|(at, _)| at).filter(unsettled).min();
         let entry = Entry {
             due: [deadline, retry_at].into_iter().flatten().min(),
             ready: node.is_ready(),

@@ -35,6 +35,7 @@ impl ClusterDriver {
         // A pass that recorded no effect and is followed by another at once leaves its changes to that one.
         let last = !self.recorded.is_empty() || self.dirty.is_empty();
         let commit = if last { self.flush() } else { None };
+        self.settled.clear();
         Ok(PassReport {
             stops: std::mem::take(&mut self.stops),
             commit,
@@ -63,6 +64,7 @@ impl ClusterDriver {
                     Stored::Stable => self.settle(&slot, NodeDeadline::Stable),
                 }
             }
+            self.settled.insert(slot.clone());
             self.mark(&slot);
             self.refresh(&slot, None);
         }

@@ -327,15 +327,11 @@ impl Actor {
     }
 
     fn publish(&self) {
-        let mut summary = Summary::of(&self.driver);
+        let summary = Summary::of(&self.driver);
         self.summaries.send_if_modified(|current| {
-            summary.version = current.version;
-            if summary == *current {
-                return false;
-            }
-            summary.version += 1;
+            let changed = summary != *current;
             *current = summary;
-            true
+            changed
         });
     }
 
@@ -369,8 +365,12 @@ impl Actor {
 
     /// Stops every operation, waits until each is gone, and stores that what they did is unknown.
     async fn shut_down(&mut self) -> StopReason {
-        for (_, (_, task)) in std::mem::take(&mut self.tasks) {
-            task.abort();
+        for (key, (_, task)) in std::mem::take(&mut self.tasks) {
+            // What frees the rest of reaped slots is no operation: nobody would look for what it left
+            // undone. It has a timeout of its own.
+            if !matches!(key, TaskKey::Retaining(_)) {
+                task.abort();
+            }
             let _ = task.await;
         }
         if let Some(commit) = self.committing.take()

@@ -35,7 +35,7 @@ pub struct Summary {
 impl Summary {
     pub(super) fn of(driver: &ClusterDriver) -> Self {
         Self {
-            version: 0,
+            version: driver.revision(),
             run: driver.run().clone(),
             generation: driver.desired().generation,
             observed_generation: driver.state().observed_generation,
