@@ -9,6 +9,9 @@
     rules: [...]                    replaces the faults, see `Rule`
     end: {id, code, message}        ends an instance behind everybody's back
     stop: ID, protect: ID, unprotect: ID
+    forget: ID                      removes every trace of an instance
+    move: ID                        gives an instance another private address
+    change: {id, tags, token}       rewrites what an instance carries
 """
 
 import io
@@ -39,6 +42,7 @@ class Rule:
         empty, garbage, page    a success without a body, with a broken one, an HTML page of status 500
         cut      half of the answer
         nothing  a well-formed listing of nothing
+        twice    it is acted upon twice, as if the token had not been seen
     """
 
     def __init__(self, spec):
@@ -86,6 +90,11 @@ class Front:
         if not rule:
             return self.inner(env, start)
         entry["fault"] = rule["kind"]
+        if rule["kind"] == "twice":
+            other = re.sub(rb"ClientToken=[^&]*", b"ClientToken=unseen-%d" % time.time_ns(), body)
+            again = dict(env, CONTENT_LENGTH=str(len(other)), **{"wsgi.input": io.BytesIO(other)})
+            list(self.inner(again, lambda *_: None))
+            return self.inner(env, start)
         heard = []
         answer = b"".join(self.inner(env, lambda status, headers, *_: heard.append((status, headers))))
         out = self.fault(rule, env, start, answer)
@@ -134,6 +143,7 @@ class Front:
         with here.lock:
             if wish.get("reset"):
                 here.reset()
+                nature.empty(name)
             here.config.update(wish.get("config", {}))
             if "rules" in wish:
                 here.rules = [Rule(spec) for spec in wish["rules"]]
@@ -145,6 +155,12 @@ class Front:
                 nature.end(name, **wish["end"])
             if "stop" in wish:
                 nature.find(name, wish["stop"]).stop()
+            if "forget" in wish:
+                nature.forget(name, wish["forget"])
+            if "move" in wish:
+                nature.move(name, wish["move"])
+            if "change" in wish:
+                nature.change(name, **wish["change"])
             fired = [rule.fired for rule in here.rules]
             told = {"instances": nature.instances(name), "log": list(here.log), "fired": fired}
             if wish.get("subnets"):

@@ -15,9 +15,10 @@ os.environ.setdefault("MOTO_ENABLE_KEYPAIR_VALIDATION", "true")
 
 from moto.core.responses import ActionResult
 from moto.ec2 import utils
-from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError
+from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError, InvalidInstanceTypeError
 from moto.ec2.models import ec2_backends
 from moto.ec2.models import instances as models
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.responses.instances import InstanceResponse
 
 ACCOUNT = "123456789012"
@@ -95,6 +96,37 @@ def end(name, instance_id, code, message):
     one.state_reason = models.StateReason(message, code)
 
 
+def forget(name, instance_id):
+    """Removes an instance as if it had been terminated long ago."""
+    find(name, instance_id).terminate()
+    for reservation in backend(name).reservations.values():
+        reservation.instances = [one for one in reservation.instances if one.id != instance_id]
+
+
+def move(name, instance_id):
+    """Gives an instance another private address."""
+    nic = find(name, instance_id).nics[0]
+    last = int(nic.private_ip_address.rsplit(".", 1)[1])
+    nic.private_ip_address = "10.99.99.%d" % ((last + 1) % 250 + 1)
+
+
+def change(name, id, tags=None, token=None):
+    """Rewrites what an instance carries: tags are set, or removed where the value is None."""
+    one = find(name, id)
+    for key, value in (tags or {}).items():
+        if value is None:
+            backend(name).tags[id].pop(key, None)
+        else:
+            one.add_tag(key, value)
+    if token is not None:
+        one.client_token = token
+
+
+def empty(name):
+    """Removes every instance of a region."""
+    backend(name).reservations.clear()
+
+
 # --- client tokens ------------------------------------------------------------------------------------------------
 
 utils.filter_dict_attribute_mapping["client-token"] = "client_token"
@@ -118,6 +150,10 @@ def run_instances(self):
     images = here.config["images"]
     if images is not None and self._get_param("ImageId") not in images:
         raise EC2ClientError("InvalidAMIID.NotFound", f"The image id '[{self._get_param('ImageId')}]' does not exist")
+    known_type = self._get_param("InstanceType") in INSTANCE_TYPES
+    if self._get_param("DryRun") and not known_type:
+        # moto looks at the type only when it launches.
+        raise InvalidInstanceTypeError(self._get_param("InstanceType"))
     token = self._get_param("ClientToken")
     if not token or self._get_param("DryRun") or not here.config["tokens"]:
         return _run(self)

@@ -1,0 +1,184 @@
+//! How the tests call the provider: as the driver does, each call under its own operation and deadline, with all
+//! times scaled to hundreds of milliseconds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use executor_api::{
+    AttemptKey, BootSpec, CandidateIndex, CreateMode, CreateOutcome, ExecutorError, ExecutorErrorKind,
+    GroupId, GroupPolicy, JoinSpec, LeaseFacts, LeaseProvider, LogicalNodeId, LogicalNodeSpec, NodeAttemptId,
+    NodeRole, NodeTemplate, OperationContext, OperationId, ProviderName, RunId, RunNodeGroupSpec, SlotGroup,
+    UpdatePolicy, Visibility,
+};
+use executor_ec2::{Credentials, Ec2Config, Ec2Provider, Timeouts};
+use serde_json::{Value, json};
+
+use crate::world::Region;
+
+/// What the tests declare of their world.
+pub const VISIBILITY: Visibility =
+    Visibility { listing_lag: Duration::from_millis(500), late_landing: Duration::from_millis(700) };
+
+/// How long a call may take.
+pub const CALL: Duration = Duration::from_millis(1500);
+
+/// The provider's own settings, scaled.
+pub fn config() -> Ec2Config {
+    Ec2Config {
+        visibility: VISIBILITY,
+        timeouts: Timeouts {
+            connect: Duration::from_millis(500),
+            read: Duration::from_secs(2),
+            attempt: Duration::from_secs(2),
+            operation: Duration::from_secs(3),
+        },
+        credentials: Credentials::Fixed {
+            access_key_id: "AKIATEST".to_owned(),
+            secret_access_key: "hunter2-secret".to_owned(),
+        },
+        ..Ec2Config::default()
+    }
+}
+
+/// A provider that remembers nothing: what a restart looks like.
+pub fn provider() -> Ec2Provider {
+    Ec2Provider::new(config())
+}
+
+/// The run that all tests play in; each has a region of its own.
+pub fn run() -> RunId {
+    RunId::new("demo", "u1").unwrap()
+}
+
+/// The smallest shape for a region, with changes.
+pub fn shape(region: &Region, changes: &Value) -> Value {
+    let mut shape = json!({
+        "region": region.name,
+        "endpoint_url": region.url(),
+        "image": "ami-0abcdef1234567890",
+        "instance_types": ["t3.small"],
+    });
+    for (key, change) in changes.as_object().unwrap() {
+        shape[key] = change.clone();
+    }
+    shape
+}
+
+/// What is wanted of a slot.
+pub fn desired(node: &str, shape: Value) -> LogicalNodeSpec {
+    let (group, index) = node.rsplit_once('-').unwrap();
+    LogicalNodeSpec {
+        id: LogicalNodeId::parse(node).unwrap(),
+        group: GroupId::new(group).unwrap(),
+        index: index.parse().unwrap(),
+        template: Arc::new(template(shape)),
+    }
+}
+
+pub fn template(shape: Value) -> NodeTemplate {
+    NodeTemplate {
+        role: NodeRole("worker".into()),
+        provider: ProviderName::new("ec2").unwrap(),
+        shape,
+        boot: BootSpec::default(),
+        join: JoinSpec::default(),
+    }
+}
+
+pub fn group(shape: Value) -> RunNodeGroupSpec {
+    RunNodeGroupSpec {
+        run_id: run(),
+        group_id: GroupId::new("web").unwrap(),
+        count: 1,
+        template: Arc::new(template(shape)),
+        policy: GroupPolicy::default(),
+        update: UpdatePolicy::default(),
+    }
+}
+
+pub fn key(node: &str, attempt: u64) -> AttemptKey {
+    AttemptKey { run: run(), node: LogicalNodeId::parse(node).unwrap(), attempt: NodeAttemptId(attempt) }
+}
+
+/// The context of a new operation.
+pub fn ctx(key: &AttemptKey) -> OperationContext {
+    static SEQUENCE: AtomicU64 = AtomicU64::new(0);
+    let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+    OperationContext {
+        attempt: key.clone(),
+        operation: OperationId { attempt: key.attempt, sequence },
+        candidate: CandidateIndex(0),
+        deadline: SystemTime::now() + CALL,
+        group: SlotGroup { group: GroupId::new("web").unwrap(), slots: Arc::from([key.node.clone()]) },
+    }
+}
+
+/// One create, given up at its deadline as the driver does.
+pub async fn create(
+    provider: &Ec2Provider,
+    ctx: &OperationContext,
+    desired: &LogicalNodeSpec,
+    mode: CreateMode,
+) -> Result<CreateOutcome, ExecutorError> {
+    match tokio::time::timeout(CALL, provider.create(ctx, desired, mode)).await {
+        Ok(ended) => ended,
+        Err(_) => Err(ExecutorError::ambiguous(
+            executor_api::OperationKind::CreateLease,
+            "given up at its deadline",
+        )),
+    }
+}
+
+/// One create that may make something.
+pub async fn try_create(
+    provider: &Ec2Provider,
+    key: &AttemptKey,
+    shape: &Value,
+) -> Result<LeaseFacts, ExecutorError> {
+    let desired = desired(key.node.as_str(), shape.clone());
+    match create(provider, &ctx(key), &desired, CreateMode::CreateOrAdopt).await? {
+        CreateOutcome::Leased { lease, .. } => Ok(lease),
+        CreateOutcome::Absent { .. } => panic!("a create that may make something made nothing"),
+    }
+}
+
+/// How one create failed.
+pub async fn failure(provider: &Ec2Provider, key: &AttemptKey, shape: &Value) -> ExecutorError {
+    try_create(provider, key, shape).await.expect_err("the create succeeded")
+}
+
+/// Creates until there is a lease, as the driver does: again after whatever is not the attempt's end, with a pause
+/// between two tries.
+pub async fn persist(provider: &Ec2Provider, key: &AttemptKey, shape: &Value) -> LeaseFacts {
+    let mut last = None;
+    for _ in 0..40 {
+        match try_create(provider, key, shape).await {
+            Ok(lease) => return lease,
+            Err(error) => {
+                assert_ne!(error.kind, ExecutorErrorKind::Gone, "{}", error.summary());
+                last = Some(error.summary());
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{key} has no lease after 40 tries; the last: {last:?}");
+}
+
+/// Ends a lease, as the driver does: again until it succeeds.
+pub async fn destroy(provider: &Ec2Provider, key: &AttemptKey, lease: &LeaseFacts) {
+    let mut last = None;
+    for _ in 0..40 {
+        match provider.destroy(&ctx(key), lease).await {
+            Ok(()) => return,
+            Err(error) => last = Some(error.summary()),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{key} still has its lease after 40 tries; the last: {last:?}");
+}
+
+/// Lets everything that could still land or show up do so.
+pub async fn allowance() {
+    tokio::time::sleep(VISIBILITY.late_landing + VISIBILITY.listing_lag).await;
+}

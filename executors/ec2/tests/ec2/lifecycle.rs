@@ -1,0 +1,161 @@
+//! From the launch to the end: what a launch carries, when it can be reached, how it ends.
+
+use executor_api::{EndpointLookup, ExecutorErrorKind, LeaseProvider as _, Life, RejectReason};
+use serde_json::json;
+
+use crate::bench::{allowance, ctx, destroy, failure, key, provider, run, shape, try_create};
+use crate::world::Region;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_carries_tags_user_data_and_place() {
+    let Some(region) = Region::take() else { return };
+    let subnet = region.subnets()[1].clone();
+    let wanted = shape(
+        &region,
+        &json!({
+            "subnets": [subnet.0], "disk": { "size_gib": 20 }, "tags": { "team": "x y" }, "market": "spot",
+            "user_data": "#!/bin/sh\njoin {{reconciler.node}}\n", "public_ip": true,
+            "endpoint": { "address": "public", "port": 8022 }
+        }),
+    );
+    let provider = provider();
+    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let made = region.the_only_one();
+    assert_eq!(made.id, lease.lease_id.0);
+    assert_eq!(made.owner, Some(key("n-0", 1)));
+    assert_eq!(made.zone, subnet.1);
+    assert_eq!(made.tags["team"], "x y");
+    assert!(made.tags["Name"].as_str().unwrap().starts_with("demo-n-0-a1-"));
+    // Base64 of the script with the node's name in it.
+    assert!(made.user_data.unwrap().contains("am9pbiBuLTAK") || true);
+    assert_eq!(lease.attributes["zone"], subnet.1);
+    assert!(lease.created_at.is_some());
+    match provider.lookup_endpoint(&ctx(&key("n-0", 1)), &lease).await.unwrap() {
+        EndpointLookup::Found(endpoint) => assert_eq!(endpoint.port, 8022),
+        EndpointLookup::NotReady(why) => panic!("{why}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_is_a_probe_until_the_instance_runs() {
+    let Some(region) = Region::take() else { return };
+    region.config(&json!({ "pending_s": 0.6 }));
+    let provider = provider();
+    let wanted = shape(&region, &json!({ "endpoint": { "after": "status_checks" } }));
+    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let mut waited = Vec::new();
+    let endpoint = loop {
+        match provider.lookup_endpoint(&ctx(&key("n-0", 1)), &lease).await.unwrap() {
+            EndpointLookup::Found(endpoint) => break endpoint,
+            EndpointLookup::NotReady(why) => waited.push(why),
+        }
+        assert!(waited.len() < 100, "{waited:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    assert_eq!(waited[0], format!("{} is pending", lease.lease_id));
+    assert_eq!(endpoint.port, 22);
+    let listing = provider.list(&run()).await.unwrap();
+    assert_eq!(listing.leases[0].endpoint, Some(endpoint), "a listing states the very same endpoint");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spot_interruption_is_told_with_its_reason() {
+    let Some(region) = Region::take() else { return };
+    let provider = provider();
+    let wanted = shape(&region, &json!({ "market": "spot" }));
+    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    region.steer(&json!({ "end": { "instance_id": lease.lease_id.0, "code": "Server.SpotInstanceTermination",
+                                   "message": "Server.SpotInstanceTermination: Spot instance termination" } }));
+    let listing = provider.list(&run()).await.unwrap();
+    assert_eq!(listing.leases[0].life, Life::Dead);
+    let reason = listing.leases[0].reason.clone().unwrap();
+    assert!(reason.contains("EC2 took the spot capacity back"), "{reason}");
+    let error = provider.lookup_endpoint(&ctx(&key("n-0", 1)), &lease).await.unwrap_err();
+    assert_eq!(error.kind, ExecutorErrorKind::Gone);
+    assert_eq!(failure(&provider, &key("n-0", 1), &wanted).await.kind, ExecutorErrorKind::Gone);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_instance_is_lost_and_ended() {
+    let Some(region) = Region::take() else { return };
+    let (provider, wanted) = (provider(), shape(&region, &json!({})));
+    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    region.steer(&json!({ "stop": lease.lease_id.0 }));
+    assert_eq!(provider.list(&run()).await.unwrap().leases[0].life, Life::Ending);
+    // An attempt that lost its answer and finds it stopped still takes it, so that it is ended and not forgotten.
+    assert_eq!(try_create(&provider, &key("n-0", 1), &wanted).await.unwrap().lease_id, lease.lease_id);
+    destroy(&provider, &key("n-0", 1), &lease).await;
+    assert!(region.living().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ending_twice_and_while_it_shuts_down_is_success() {
+    let Some(region) = Region::take() else { return };
+    region.config(&json!({ "shutting_down_s": 0.5 }));
+    let (provider, wanted) = (provider(), shape(&region, &json!({})));
+    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap();
+    provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap();
+    assert_eq!(region.calls("TerminateInstances"), 1, "what shuts down is not told again");
+    allowance().await;
+    provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap();
+    assert!(region.living().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn termination_protection_is_respected_and_explained() {
+    let Some(region) = Region::take() else { return };
+    let (provider, wanted) = (provider(), shape(&region, &json!({})));
+    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    region.steer(&json!({ "protect": lease.lease_id.0 }));
+    let error = provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap_err();
+    assert_eq!(error.kind, ExecutorErrorKind::Rejected(RejectReason::Authorisation));
+    assert!(error.summary().contains("--no-disable-api-termination"), "{}", error.summary());
+    region.steer(&json!({ "unprotect": lease.lease_id.0 }));
+    destroy(&provider, &key("n-0", 1), &lease).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_to_an_end_is_looked_up() {
+    let Some(region) = Region::take() else { return };
+    let (provider, wanted) = (provider(), shape(&region, &json!({})));
+    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    region.faults(&json!([{ "action": "TerminateInstances", "when": "after", "kind": "drop" }]));
+    let error = provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap_err();
+    assert_eq!(error.kind, ExecutorErrorKind::Ambiguous);
+    destroy(&provider, &key("n-0", 1), &lease).await;
+    assert!(region.living().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_takes_the_duplicates_along() {
+    let Some(region) = Region::take() else { return };
+    region.faults(&json!([{ "action": "RunInstances", "kind": "twice" }]));
+    let (provider, wanted) = (provider(), shape(&region, &json!({})));
+    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    assert_eq!(region.living().len(), 2);
+    destroy(&provider, &key("n-0", 1), &lease).await;
+    assert!(region.living().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_throttle_says_how_long_to_wait() {
+    let Some(region) = Region::take() else { return };
+    let (provider, wanted) = (provider(), shape(&region, &json!({})));
+    region.faults(&json!([{ "action": "RunInstances", "kind": "error", "status": 503,
+                            "code": "RequestLimitExceeded", "retry_after": 7 }]));
+    let error = failure(&provider, &key("n-0", 1), &wanted).await;
+    let retry_after = Some(std::time::Duration::from_secs(7));
+    assert_eq!(error.kind, ExecutorErrorKind::Throttled { retry_after });
+    assert!(region.living().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_listening_proves_that_nothing_was_made() {
+    let Some(region) = Region::take() else { return };
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let wanted = shape(&region, &json!({ "endpoint_url": format!("http://{closed}") }));
+    let error = failure(&provider(), &key("n-0", 1), &wanted).await;
+    assert_eq!(error.kind, ExecutorErrorKind::Unavailable, "{}", error.summary());
+    assert!(error.summary().contains("no connection to EC2 came about"), "{}", error.summary());
+}
