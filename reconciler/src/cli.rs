@@ -1,0 +1,163 @@
+//! The command line: one command per file, and what they share.
+//!
+//! [`args`], [`failure`], [`output`] and [`view`] are shared; [`follow`] waits for convergence.
+
+pub(crate) mod args;
+pub(crate) mod failure;
+pub(crate) mod follow;
+pub(crate) mod output;
+pub(crate) mod view;
+
+mod apply;
+mod demo_node;
+mod destroy;
+mod drive;
+mod explain;
+mod holds;
+mod logs;
+mod plan;
+mod replace;
+mod run;
+mod scale;
+mod schema;
+mod status;
+mod validate;
+mod watch;
+
+use std::process::ExitCode;
+
+use args::{Global, With};
+use clap::{CommandFactory, FromArgMatches};
+use failure::{Code, EXIT_CODES, Failure};
+
+/// Declare a cluster, get it, keep it.
+#[derive(Debug, clap::Parser)]
+#[command(name = "reconciler", version, about, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    before: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Check the cluster file; change nothing.
+    Validate(With<validate::Args>),
+    /// Show what `apply` would do, by rehearsing it; change nothing. Exits with 2 if there is something to do.
+    Plan(With<plan::Args>),
+    /// Make the cluster as the file says, then exit and leave the nodes running.
+    #[command(alias = "up")]
+    Apply(With<apply::Args>),
+    /// Make the cluster as the file says and keep it so; reread the file whenever it changes.
+    Run(With<run::Args>),
+    /// Show the nodes.
+    Status(With<status::Args>),
+    /// Show what happens, as it happens.
+    Watch(With<watch::Args>),
+    /// Say what a node does, why, and what it waits for.
+    Explain(With<explain::Args>),
+    /// Show a node's output.
+    Logs(With<logs::Args>),
+    /// Give a group another count, until the file changes its own.
+    Scale(With<scale::Args>),
+    /// Replace a node by a fresh attempt.
+    Replace(With<replace::Args>),
+    /// Leave a node, or all of them, alone from now on.
+    Pause(With<holds::PauseArgs>),
+    /// Go on after `pause`.
+    Resume(With<holds::ResumeArgs>),
+    /// Go on with a node that the driver itself stopped because of something that must not happen.
+    Release(With<holds::ReleaseArgs>),
+    /// Remove every node, then the run's state.
+    #[command(alias = "down")]
+    Destroy(With<destroy::Args>),
+    /// Print the JSON Schema of the cluster file, for editors.
+    Schema,
+    #[command(hide = true)]
+    DemoNode(demo_node::Args),
+}
+
+impl Cli {
+    /// Reads this process's arguments; a mistake in them ends it.
+    pub(crate) fn read() -> Self {
+        // After `logs`, `-f` means "follow", as people expect.
+        let command =
+            Self::command().mut_subcommand("logs", |logs| logs.mut_arg("file", |file| file.short(None)));
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// Runs a command to its exit code.
+pub(crate) fn main(cli: Cli) -> ExitCode {
+    if let Command::DemoNode(args) = &cli.command {
+        return demo_node::run(args);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let ended = match runtime {
+        Ok(runtime) => {
+            let ended = runtime.block_on(dispatch(cli));
+            // A read of a terminal or a slow name lookup must not hold up the exit.
+            runtime.shutdown_background();
+            ended
+        }
+        Err(error) => Err(Failure::while_doing("starting the runtime", &error)),
+    };
+    match ended {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            output::remark(format!("error: {}", failure.message));
+            failure.code.into()
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> Result<Code, Failure> {
+    let before = &cli.before;
+    match cli.command {
+        Command::Validate(with) => validate::run(&with.global.settle(before), &with.args).await,
+        Command::Plan(with) => plan::run(&with.global.settle(before), &with.args).await,
+        Command::Apply(with) => apply::run(&with.global.settle(before), &with.args).await,
+        Command::Run(with) => run::run(&with.global.settle(before), &with.args).await,
+        Command::Status(with) => status::run(&with.global.settle(before), &with.args).await,
+        Command::Watch(with) => watch::run(&with.global.settle(before), &with.args).await,
+        Command::Explain(with) => explain::run(&with.global.settle(before), &with.args).await,
+        Command::Logs(with) => logs::run(&with.global.settle(before), &with.args).await,
+        Command::Scale(with) => scale::run(&with.global.settle(before), &with.args).await,
+        Command::Replace(with) => replace::run(&with.global.settle(before), &with.args).await,
+        Command::Pause(with) => holds::pause(&with.global.settle(before), with.args).await,
+        Command::Resume(with) => holds::resume(&with.global.settle(before), with.args).await,
+        Command::Release(with) => holds::release(&with.global.settle(before), with.args).await,
+        Command::Destroy(with) => destroy::run(&with.global.settle(before), &with.args).await,
+        Command::Schema => schema::run(),
+        Command::DemoNode(args) => Err(Failure::error(format!("not a command of its own: {args:?}"))),
+    }
+}
+
+impl Global {
+    /// The arguments of before and after the command together; diagnostics begin here, at their level.
+    fn settle(self, before: &Self) -> Self {
+        let global = self.or(before);
+        log_to_stderr(global.verbose);
+        global
+    }
+}
+
+/// Diagnostics go to standard error: warnings by default, more with `-v`, anything with `RUST_LOG`.
+fn log_to_stderr(verbose: u8) {
+    use std::io::IsTerminal;
+    use tracing_subscriber::EnvFilter;
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && !no_color)
+        .init();
+}

@@ -1,0 +1,77 @@
+//! `reconciler explain NODE`: what a node does, why, what it waits for, and how it came there. The reasons are
+//! the decider's own.
+
+use executor_api::LogicalNodeId;
+
+use super::args::{Format, Global, node_id};
+use super::drive::driver_of;
+use super::failure::{Code, Failure};
+use super::output::{document, reason};
+use super::view::Explained;
+use crate::run::protocol::{Answer, Request};
+use crate::run::state::Stored;
+use crate::run::status::explain_stored;
+
+/// `reconciler explain`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The node, such as web-1.
+    #[arg(value_parser = node_id)]
+    node: LogicalNodeId,
+    /// How to write it.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
+    let dir = global.dir()?;
+    let explained = match driver_of(&dir).await? {
+        None => explain_stored(&Stored::expect(&dir)?, &args.node)?,
+        Some(mut client) => match client.call(Request::Explain { node: args.node.clone() }).await? {
+            Answer::Explained(explained) => *explained,
+            other => {
+                return Err(Failure::error(format!(
+                    "the driver answered something else than was asked: {other:?}"
+                )));
+            }
+        },
+    };
+    document(args.output, &explained, || text(&explained))?;
+    Ok(Code::Done)
+}
+
+fn text(explained: &Explained) -> String {
+    let node = &explained.node;
+    let attempt =
+        node.attempt.map_or_else(|| "no attempt yet".to_owned(), |attempt| format!("attempt a{attempt}"));
+    let mut lines = vec![format!("{}  group {}, provider {}, {attempt}", node.id, node.group, node.provider)];
+    let mut say = |what: &str, text: String| lines.push(format!("  {what:10} {text}"));
+    say("stage", format!("{}{}", node.stage, if node.intent == "deleting" { ", being removed" } else { "" }));
+    say("ready", if node.ready { "yes" } else { "no" }.to_owned());
+    say("next", if explained.step == "none" { "nothing to do".to_owned() } else { explained.step.clone() });
+    say("why", reason(node));
+    if let Some(until) = &node.until {
+        say("until", until.clone());
+    }
+    if node.failures > 0 {
+        say("failures", format!("{} in a row", node.failures));
+    }
+    let facts = [
+        ("last error", &node.last_error),
+        ("since", &node.since),
+        ("endpoint", &node.endpoint),
+        ("lease", &node.lease),
+        ("session", &node.session),
+        ("phase", &node.phase),
+    ];
+    for (what, value) in facts {
+        if let Some(value) = value {
+            say(what, value.clone());
+        }
+    }
+    if !explained.history.is_empty() {
+        lines.push("  lately".to_owned());
+        lines.extend(explained.history.iter().map(|event| format!("    {event}")));
+    }
+    lines.join("\n") + "\n"
+}

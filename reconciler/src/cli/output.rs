@@ -1,0 +1,146 @@
+//! Writing results: tables, JSON and YAML to standard output, remarks to standard error. Colour only on a
+//! terminal and never under `NO_COLOR`.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::cli::args::Format;
+use crate::cli::failure::Failure;
+use crate::cli::view::{Node, Status, remaining};
+use reconciler::file::format_duration;
+
+/// Writes text to standard output. A reader that has gone away is no error.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::while_doing("writing to standard output", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes one line to standard output.
+pub(crate) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
+    print(&format!("{}\n", text.as_ref()))
+}
+
+/// Writes a remark to standard error.
+pub(crate) fn remark(text: impl AsRef<str>) {
+    // Nobody is left to tell when standard error is gone.
+    let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
+}
+
+/// Writes a document in the format asked for; `table` makes the one for people.
+pub(crate) fn document<T: Serialize>(
+    format: Format,
+    value: &T,
+    table: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    match format {
+        Format::Table => print(&table()),
+        Format::Json => line(to_json(value)?),
+        Format::Yaml => print(&to_yaml(value)?),
+    }
+}
+
+/// Indented JSON.
+pub(crate) fn to_json<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(|error| Failure::while_doing("writing JSON", &error))
+}
+
+fn to_yaml<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_saphyr::to_string(value).map_err(|error| Failure::error(format!("writing YAML: {error}")))
+}
+
+/// Whether standard output may be painted and redrawn.
+pub(crate) fn is_lively() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A run as a table.
+pub(crate) fn status_table(status: &Status) -> String {
+    let mut lines = heading(status);
+    if status.nodes.is_empty() {
+        return lines.join("\n") + "\n";
+    }
+    let rows: Vec<[String; 6]> = status.nodes.iter().map(row).collect();
+    let head = ["NODE", "ATTEMPT", "STAGE", "READY", "ENDPOINT", "WHY"].map(str::to_owned);
+    let widths: [usize; 5] = std::array::from_fn(|column| {
+        rows.iter().chain([&head]).map(|row| row[column].chars().count()).max().unwrap_or(0)
+    });
+    let paint = is_lively();
+    for (index, row) in [&head].into_iter().chain(&rows).enumerate() {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        line.push_str(&row[5]);
+        let colour = match index.checked_sub(1).map(|node| &status.nodes[node]) {
+            None => "1",
+            Some(node) if node.ready => "32",
+            Some(node) if node.failures > 0 => "31",
+            Some(_) => "33",
+        };
+        let line = line.trim_end();
+        lines.push(if paint { format!("\x1b[{colour}m{line}\x1b[0m") } else { line.to_owned() });
+    }
+    lines.join("\n") + "\n"
+}
+
+/// What there is to say of the run as a whole.
+fn heading(status: &Status) -> Vec<String> {
+    let ready = status.nodes.iter().filter(|node| node.ready).count();
+    let mut lines = vec![format!(
+        "run {} generation {}: {}, {ready} of {} ready, {}",
+        status.run,
+        status.generation,
+        if status.converged { "converged" } else { "not converged" },
+        status.nodes.len(),
+        status
+            .driver_pid
+            .map_or_else(|| "nobody drives it".to_owned(), |pid| format!("driven by process {pid}")),
+    )];
+    for (group, over) in &status.overrides {
+        lines.push(format!("group {group} is scaled to {}; its file says {}", over.count, over.file_count));
+    }
+    for hold in &status.holds {
+        let node = hold.node.as_deref().unwrap_or("every node");
+        lines.push(format!("{node} is held by {} since {}: {}", hold.by, hold.since, hold.reason));
+    }
+    lines
+}
+
+fn row(node: &Node) -> [String; 6] {
+    let dash = || "-".to_owned();
+    [
+        node.id.clone(),
+        node.attempt.map_or_else(dash, |attempt| format!("a{attempt}")),
+        if node.intent == "deleting" { format!("{} (deleting)", node.stage) } else { node.stage.clone() },
+        if node.ready { "yes" } else { "no" }.to_owned(),
+        node.endpoint.clone().unwrap_or_else(dash),
+        reason(node),
+    ]
+}
+
+/// Why a node waits, and for how long.
+pub(crate) fn reason(node: &Node) -> String {
+    match node.until.as_deref().and_then(remaining) {
+        Some(left) => format!("{} (for {} at most)", node.why, format_duration(left)),
+        None => node.why.clone(),
+    }
+}
+
+/// Asks on a terminal. `None` without one.
+pub(crate) fn confirm(question: &str) -> Option<bool> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return None;
+    }
+    let _ = write!(io::stderr().lock(), "{question} [y/N] ");
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).ok()?;
+    Some(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

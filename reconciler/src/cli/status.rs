@@ -1,0 +1,32 @@
+//! `reconciler status`: the nodes, from the process that drives or else from the stored state.
+
+use super::args::{Format, Global};
+use super::drive::driver_of;
+use super::failure::{Code, Failure};
+use super::output::{document, status_table};
+use super::view::Status;
+use crate::run::dir::RunDir;
+use crate::run::state::Stored;
+use crate::run::status::of_stored;
+
+/// `reconciler status`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How to write it.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
+    let status = read(&global.dir()?).await?;
+    document(args.output, &status, || status_table(&status))?;
+    Ok(Code::Done)
+}
+
+/// The run as it stands, whoever drives it.
+pub(super) async fn read(dir: &RunDir) -> Result<Status, Failure> {
+    match driver_of(dir).await? {
+        Some(mut client) => client.status().await,
+        None => of_stored(&Stored::expect(dir)?),
+    }
+}

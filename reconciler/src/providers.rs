@@ -1,0 +1,92 @@
+//! The providers that are built in: one row each, behind one Cargo feature each. A new provider is a row here, a
+//! feature in `Cargo.toml` and a line in the README; everything else finds it through this table.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use executor_api::{Executor, RunNodeGroupSpec, SpecProblem, Timer};
+use reconciler_core::ClusterShape;
+use reconciler_driver::ExecutorTable;
+use schemars::{Schema, SchemaGenerator};
+
+#[cfg(feature = "fake")]
+mod fake;
+#[cfg(feature = "process")]
+mod process;
+
+#[cfg(feature = "process")]
+pub use process::SUPERVISE;
+
+/// The rows, in order of name.
+pub const PROVIDERS: &[Provider] = &[
+    #[cfg(feature = "fake")]
+    fake::PROVIDER,
+    #[cfg(feature = "process")]
+    process::PROVIDER,
+];
+
+/// One provider.
+#[derive(Clone, Copy, Debug)]
+pub struct Provider {
+    /// The name under which specs ask for it.
+    pub name: &'static str,
+    /// What its nodes are, in one line.
+    pub about: &'static str,
+    /// Makes its executor for one run. Reaches nothing yet.
+    pub build: fn(&Site) -> Executor,
+    /// The schemas of its `shape` and `boot` settings.
+    pub settings: fn(&mut SchemaGenerator) -> Settings,
+}
+
+/// The schemas of a provider's own settings.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Of `shape`.
+    pub shape: Schema,
+    /// Of `boot`, without `via`.
+    pub boot: Schema,
+}
+
+/// Where a run's providers keep what they need on this machine.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The run's own directory for local nodes.
+    pub nodes: PathBuf,
+    /// Where ports are reserved; one for all runs of a user.
+    pub ports: PathBuf,
+    /// This program: what `{self}` means, and what supervises local nodes when called with `__supervise`.
+    pub program: PathBuf,
+    /// The driver's clock.
+    pub timer: Arc<dyn Timer>,
+}
+
+/// The executors of all providers that are built in.
+pub fn executors(site: &Site) -> ExecutorTable {
+    PROVIDERS.iter().fold(ExecutorTable::new(), |table, provider| table.with_executor((provider.build)(site)))
+}
+
+/// What the providers find wrong with a shape, with the index of the group. Makes nothing. A provider or a
+/// bootstrapper that is not built in is a problem too, and the message lists those that are.
+pub async fn validate(table: &ExecutorTable, shape: &ClusterShape) -> Vec<(usize, SpecProblem)> {
+    let mut found = Vec::new();
+    for (index, group) in shape.groups.iter().enumerate() {
+        found.extend(group_problems(table, group).await.into_iter().map(|problem| (index, problem)));
+    }
+    found
+}
+
+async fn group_problems(table: &ExecutorTable, group: &RunNodeGroupSpec) -> Vec<SpecProblem> {
+    let name = group.template.provider.as_str();
+    if !PROVIDERS.iter().any(|provider| provider.name == name)
+        && table.provider(&group.template.provider).is_none()
+    {
+        let built_in: Vec<_> = PROVIDERS.iter().map(|provider| provider.name).collect();
+        let built_in = if built_in.is_empty() { "none".to_owned() } else { built_in.join(", ") };
+        let message = format!(
+            "provider {name:?} is unknown or not built in; built in: {built_in} (others need a build with their Cargo \
+             feature)"
+        );
+        return vec![SpecProblem::new("/provider", message)];
+    }
+    table.validate(group).await.err().unwrap_or_default()
+}

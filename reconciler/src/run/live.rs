@@ -1,0 +1,428 @@
+//! A run that this process drives: lock, store, driver and control socket together. Every command that drives
+//! opens one; the control socket calls the same methods.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use executor_api::{GroupId, LogicalNodeId};
+use reconciler::file::{self, Loaded};
+use reconciler::providers::{self, Site};
+use reconciler_core::{ClusterShape, Hold, HoldBy};
+use reconciler_driver::{
+    Changeset, DriverHandle, ExecutorTable, MetaChange, Rules, ShellConfig, StateStore, StopReason,
+    TokioTimer,
+};
+use tokio::sync::{Mutex, broadcast, mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::cli::failure::Failure;
+use crate::cli::view::{Explained, Status};
+use crate::run::dir::{RunDir, port_registry};
+use crate::run::intent::{Intent, Notes};
+use crate::run::lock::Lock;
+use crate::run::protocol::Request;
+use crate::run::state::{self, NOTES_KEY, Stored, notes_text};
+use crate::run::{server, socket, status};
+
+/// What a run is opened for.
+#[derive(Clone, Debug)]
+pub(crate) enum Aim {
+    /// To make it as a file says.
+    File {
+        /// The file.
+        loaded: Box<Loaded>,
+        /// Its absolute path.
+        path: PathBuf,
+        /// Whether it may be another file than before.
+        rebind: bool,
+    },
+    /// To drive on with what was last accepted.
+    Accepted,
+    /// To give a group another count.
+    Scale {
+        /// The group.
+        group: GroupId,
+        /// How many.
+        count: u32,
+    },
+    /// To remove every node.
+    Nothing,
+}
+
+/// A run that this process drives.
+#[derive(Debug)]
+pub(crate) struct Live {
+    dir: RunDir,
+    handle: DriverHandle,
+    table: ExecutorTable,
+    in_force: Mutex<InForce>,
+    stop: watch::Sender<bool>,
+    server: JoinHandle<()>,
+    /// Taken out when the run is closed.
+    lock: std::sync::Mutex<Option<Lock>>,
+}
+
+/// What is in force.
+#[derive(Clone, Debug)]
+struct InForce {
+    shape: ClusterShape,
+    notes: Notes,
+    destroying: bool,
+}
+
+impl Live {
+    /// Takes the run's lock and drives it. Also says what the user should know.
+    pub(crate) async fn open(dir: &RunDir, aim: Aim) -> Result<(Arc<Self>, Vec<String>), Failure> {
+        if !dir.store().exists() {
+            // A run is made only of a file without mistakes; else not even an empty directory is left.
+            let table = providers::executors(&site(dir, Arc::new(TokioTimer::new()))?);
+            check(&aim, &resolve(dir, &aim, None)?, &table).await?;
+        }
+        dir.create()?;
+        let lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;
+        Self::open_locked(dir, aim, lock).await
+    }
+
+    async fn open_locked(dir: &RunDir, aim: Aim, lock: Lock) -> Result<(Arc<Self>, Vec<String>), Failure> {
+        let timer = TokioTimer::new();
+        let table = providers::executors(&site(dir, Arc::new(timer.clone()))?);
+        let stored = Stored::look(dir)?;
+        let intent = resolve(dir, &aim, stored.as_ref())?;
+        check(&aim, &intent, &table).await?;
+        let mut store = state::open(dir)?;
+        state::prepare(dir, &mut store, stored.as_ref(), &intent.shape, &intent.notes)?;
+        let config = ShellConfig {
+            desired: intent.shape.clone(),
+            policy: intent.notes.policy.clone(),
+            executors: table.clone(),
+            store: Box::new(store),
+            clock: timer,
+            rules: Rules::default(),
+        };
+        let doing = format!("starting to drive run {}", dir.run());
+        let handle =
+            reconciler_driver::start(config).await.map_err(|error| Failure::while_doing(&doing, &error))?;
+        let listener = socket::bind(&dir.socket()).map_err(|error| {
+            Failure::while_doing(
+                format_args!("serving the control socket {}", dir.socket().display()),
+                &error,
+            )
+        })?;
+        let destroying = matches!(aim, Aim::Nothing);
+        let in_force = InForce { shape: intent.shape, notes: intent.notes, destroying };
+        let live = Arc::new_cyclic(|weak: &Weak<Self>| Self {
+            dir: dir.clone(),
+            handle,
+            table,
+            in_force: Mutex::new(in_force),
+            stop: watch::Sender::new(false),
+            server: tokio::spawn(server::serve(listener, Weak::clone(weak))),
+            lock: std::sync::Mutex::new(Some(lock)),
+        });
+        Ok((live, intent.notices))
+    }
+
+    /// Stops driving and lets go of the run. Nodes are left as they are.
+    pub(crate) async fn close(&self) -> Result<(), Failure> {
+        let stopped = self.handle.shutdown().await;
+        self.server.abort();
+        let _ = std::fs::remove_file(self.dir.socket());
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+        match stopped {
+            StopReason::Requested => Ok(()),
+            StopReason::StoreFailed(reason) | StopReason::Failed(reason) => Err(self.ended(&reason)),
+        }
+    }
+
+    /// Takes over a file: the run's own, or with `rebind` another one.
+    pub(crate) async fn submit(
+        &self,
+        path: &Path,
+        text: String,
+        rebind: bool,
+    ) -> Result<Vec<String>, Failure> {
+        let mut in_force = self.in_force.lock().await;
+        self.not_while_destroying(&in_force)?;
+        let loaded = file::parse(path, text)?;
+        if loaded.declared.run != self.dir.run() {
+            return Err(Failure::refused(format!(
+                "{} now says run {}, but run {} is being driven; a run cannot be renamed",
+                path.display(),
+                loaded.declared.run,
+                self.dir.run()
+            )));
+        }
+        let run = in_force.shape.run_id.clone();
+        let intent =
+            Intent::of_file(&loaded.declared, path, &run, Some(&in_force.shape), &in_force.notes, rebind)?;
+        let found = providers::validate(&self.table, &intent.shape).await;
+        if !found.is_empty() {
+            return Err(loaded.problems(found).into());
+        }
+        let notices = intent.notices.clone();
+        self.enforce(&mut in_force, intent).await?;
+        Ok(notices)
+    }
+
+    /// Gives a group another count.
+    pub(crate) async fn scale(&self, group: &GroupId, count: u32) -> Result<Vec<String>, Failure> {
+        let mut in_force = self.in_force.lock().await;
+        self.not_while_destroying(&in_force)?;
+        let intent = Intent::scaled(&in_force.shape, &in_force.notes, group, count)?;
+        self.enforce(&mut in_force, intent).await?;
+        Ok(Vec::new())
+    }
+
+    /// Removes every node. The file no longer matters.
+    pub(crate) async fn destroy(&self) -> Result<Vec<String>, Failure> {
+        let mut in_force = self.in_force.lock().await;
+        let intent = Intent::nothing(&in_force.shape, &in_force.notes);
+        self.enforce(&mut in_force, intent).await?;
+        in_force.destroying = true;
+        Ok(Vec::new())
+    }
+
+    /// Asks for a fresh attempt of a node.
+    pub(crate) async fn replace(&self, node: &LogicalNodeId) -> Result<Vec<String>, Failure> {
+        self.handle.replace(node.clone()).await.map_err(|error| self.failed("replacing a node", &error))?;
+        Ok(Vec::new())
+    }
+
+    /// Holds a node, or all of them, by the operator's word.
+    pub(crate) async fn pause(
+        &self,
+        node: Option<LogicalNodeId>,
+        reason: String,
+    ) -> Result<Vec<String>, Failure> {
+        self.check_node(node.as_ref()).await?;
+        self.handle
+            .hold(node, HoldBy::Operator, reason)
+            .await
+            .map_err(|error| self.failed("pausing", &error))?;
+        Ok(Vec::new())
+    }
+
+    /// Ends the operator's hold, or that of the driver's own alarm.
+    pub(crate) async fn resume(
+        &self,
+        node: Option<LogicalNodeId>,
+        breach: bool,
+    ) -> Result<Vec<String>, Failure> {
+        self.check_node(node.as_ref()).await?;
+        let by = if breach { HoldBy::Breach } else { HoldBy::Operator };
+        self.handle.release(node, by).await.map_err(|error| self.failed("resuming", &error))?;
+        Ok(Vec::new())
+    }
+
+    /// Asks the command that drives to stop.
+    pub(crate) fn ask_to_stop(&self) -> Vec<String> {
+        self.stop.send_replace(true);
+        Vec::new()
+    }
+
+    /// Waits until somebody asked to stop.
+    pub(crate) async fn asked_to_stop(&self) {
+        // The sender is in `self`: it cannot be gone.
+        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+    }
+
+    /// Waits until the driver stops by itself, and says why.
+    pub(crate) async fn stopped(&self) -> Failure {
+        match self.handle.stopped().await {
+            StopReason::Requested => self.ended("it was asked to"),
+            StopReason::StoreFailed(reason) | StopReason::Failed(reason) => self.ended(&reason),
+        }
+    }
+
+    /// The generation in force.
+    pub(crate) async fn generation(&self) -> u64 {
+        self.in_force.lock().await.shape.generation
+    }
+
+    /// The run's file, unless every node is being removed.
+    pub(crate) async fn file(&self) -> Option<PathBuf> {
+        let in_force = self.in_force.lock().await;
+        in_force.notes.file.clone().filter(|_| !in_force.destroying)
+    }
+
+    /// The run as it stands.
+    pub(crate) async fn status(&self) -> Result<Status, Failure> {
+        let notes = self.in_force.lock().await.notes.clone();
+        let snapshot =
+            self.handle.snapshot().await.map_err(|error| self.failed("reading the status", &error))?;
+        Ok(status::of_snapshot(snapshot, &notes, Some(std::process::id())))
+    }
+
+    /// One node, and why it does what it does.
+    pub(crate) async fn explain(&self, node: &LogicalNodeId) -> Result<Explained, Failure> {
+        let found = self
+            .handle
+            .explain(node.clone())
+            .await
+            .map_err(|error| self.failed("explaining a node", &error))?;
+        found.map(status::of_explanation).ok_or_else(|| status::unknown(node))
+    }
+
+    /// The run now and after each change, until the driver stops or nobody listens. Changes that come close
+    /// together are one.
+    pub(crate) fn watch(self: &Arc<Self>) -> mpsc::Receiver<Status> {
+        let (sender, receiver) = mpsc::channel(1);
+        let (live, mut changes) = (Arc::downgrade(self), self.handle.watch());
+        tokio::spawn(async move {
+            loop {
+                let Some(strong) = live.upgrade() else { return };
+                let Ok(status) = strong.status().await else { return };
+                drop(strong);
+                if sender.send(status).await.is_err() {
+                    return;
+                }
+                tokio::select! {
+                    next = changes.changed() => if next.is_err() { return },
+                    () = sender.closed() => return,
+                }
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        });
+        receiver
+    }
+
+    /// What happens from now on, one line each. A listener that falls behind is told how much it missed.
+    pub(crate) fn events(&self) -> mpsc::Receiver<String> {
+        let (sender, receiver) = mpsc::channel(64);
+        let mut events = self.handle.events();
+        tokio::spawn(async move {
+            loop {
+                let text = match events.recv().await {
+                    Ok(event) => status::event(&event),
+                    Err(broadcast::error::RecvError::Lagged(missed)) => {
+                        format!("({missed} events were missed)")
+                    }
+                    Err(broadcast::error::RecvError::Closed) => return,
+                };
+                if sender.send(text).await.is_err() {
+                    return;
+                }
+            }
+        });
+        receiver
+    }
+
+    /// Changes the stored holds of a run that nobody drives.
+    pub(crate) fn change_holds_offline(dir: &RunDir, request: &Request) -> Result<Vec<String>, Failure> {
+        let missing = || state::missing(dir);
+        if !dir.store().exists() {
+            return Err(missing());
+        }
+        let _lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;
+        let mut store = state::open(dir)?;
+        let stored = Stored::load(dir, &mut store)?.ok_or_else(missing)?;
+        let mut holds = stored.image.state.holds.clone();
+        let known = |node: &LogicalNodeId| status::explain_stored(&stored, node).map(|_| ());
+        match request {
+            Request::Pause { node, reason } => {
+                node.as_ref().map_or(Ok(()), known)?;
+                let hold = Hold { by: HoldBy::Operator, reason: reason.clone(), since: SystemTime::now() };
+                holds.hold(node.clone(), hold);
+            }
+            Request::Resume { node, breach } => {
+                node.as_ref().map_or(Ok(()), known)?;
+                holds.release(node.as_ref(), if *breach { HoldBy::Breach } else { HoldBy::Operator });
+            }
+            other => return Err(Failure::error(format!("not a matter of holds: {other:?}"))),
+        }
+        let state = &stored.image.state;
+        let meta = MetaChange {
+            observed_generation: state.observed_generation,
+            next_attempt_id: state.next_attempt_id,
+            holds: Some(holds),
+            ..MetaChange::default()
+        };
+        let changes = Changeset { seq: 0, upserted: Vec::new(), removed: Vec::new(), meta };
+        store.commit(&changes).map_err(|error| Failure::while_doing("storing the holds", &error))?;
+        Ok(vec!["nobody drives this run; the change counts from the next apply or run".to_owned()])
+    }
+
+    /// Puts an intent into force: the shape, the timing and the notes, in this order. What is remembered is
+    /// computed anew from the file whenever it is read, so that a crash in between loses nothing.
+    async fn enforce(&self, in_force: &mut InForce, intent: Intent) -> Result<(), Failure> {
+        if intent.shape != in_force.shape {
+            self.handle
+                .set_desired(intent.shape.clone())
+                .await
+                .map_err(|error| self.failed("setting the shape", &error))?;
+        }
+        if intent.notes.policy != in_force.notes.policy {
+            let set = self.handle.set_policy(intent.notes.policy.clone()).await;
+            set.map_err(|error| self.failed("setting the timing", &error))?;
+        }
+        if intent.notes != in_force.notes {
+            let annotated =
+                self.handle.annotate(NOTES_KEY.to_owned(), Some(notes_text(&intent.notes)?)).await;
+            annotated.map_err(|error| self.failed("remembering the file", &error))?;
+        }
+        (in_force.shape, in_force.notes) = (intent.shape, intent.notes);
+        Ok(())
+    }
+
+    async fn check_node(&self, node: Option<&LogicalNodeId>) -> Result<(), Failure> {
+        match node {
+            Some(node) => self.explain(node).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    fn not_while_destroying(&self, in_force: &InForce) -> Result<(), Failure> {
+        if in_force.destroying {
+            return Err(Failure::refused(format!(
+                "run {} is being destroyed; wait until it is gone, then apply the file again",
+                self.dir.run()
+            )));
+        }
+        Ok(())
+    }
+
+    fn ended(&self, reason: &str) -> Failure {
+        Failure::error(format!(
+            "the driver of run {} has stopped, its nodes are left running: {reason}",
+            self.dir.run()
+        ))
+    }
+
+    fn failed(&self, doing: &str, error: &dyn std::error::Error) -> Failure {
+        Failure::while_doing(format_args!("{doing} (run {})", self.dir.run()), error)
+    }
+}
+
+/// Where the providers of a run keep what they need.
+pub(crate) fn site(dir: &RunDir, timer: Arc<dyn executor_api::Timer>) -> Result<Site, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::while_doing("finding this program's own file", &error))?;
+    Ok(Site { nodes: dir.nodes(), ports: port_registry()?, program, timer })
+}
+
+/// What the providers think of a file's shape.
+async fn check(aim: &Aim, intent: &Intent, table: &ExecutorTable) -> Result<(), Failure> {
+    let Aim::File { loaded, .. } = aim else { return Ok(()) };
+    let found = providers::validate(table, &intent.shape).await;
+    if found.is_empty() { Ok(()) } else { Err(loaded.problems(found).into()) }
+}
+
+fn resolve(dir: &RunDir, aim: &Aim, stored: Option<&Stored>) -> Result<Intent, Failure> {
+    let accepted = stored.map(|stored| &stored.image.desired);
+    let fresh = Notes::default();
+    let notes = stored.map_or(&fresh, |stored| &stored.notes);
+    let needed = || accepted.ok_or_else(|| state::missing(dir));
+    match aim {
+        Aim::File { loaded, path, rebind } => {
+            let run = match stored {
+                Some(stored) => stored.image.run.clone(),
+                None => state::mint(dir.run())?,
+            };
+            Intent::of_file(&loaded.declared, path, &run, accepted, notes, *rebind)
+        }
+        Aim::Accepted => Ok(Intent { shape: needed()?.clone(), notes: notes.clone(), notices: Vec::new() }),
+        Aim::Scale { group, count } => Intent::scaled(needed()?, notes, group, *count),
+        Aim::Nothing => Ok(Intent::nothing(needed()?, notes)),
+    }
+}

@@ -1,0 +1,58 @@
+//! Removing what is left of a run that has no nodes any more. Only what this program made is removed, file by
+//! file; anything else in the directory is left and named.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cli::failure::Failure;
+use crate::run::dir::RunDir;
+use crate::run::lock::{Lock, LockError};
+use crate::run::state::Stored;
+
+/// Removes the run's files and its directory.
+pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
+    let _lock = take_lock(dir).await?;
+    let stored = Stored::look(dir)?;
+    if stored.is_some_and(|stored| !stored.image.state.nodes.is_empty()) {
+        return Err(Failure::error(format!("run {} has nodes again; somebody else made them", dir.run())));
+    }
+    let doing = |path: &Path| format!("removing {}", path.display());
+    let store = dir.store();
+    let beside = |suffix: &str| {
+        let mut name = store.clone().into_os_string();
+        name.push(suffix);
+        std::path::PathBuf::from(name)
+    };
+    for path in [dir.socket(), beside("-wal"), beside("-shm"), store.clone()] {
+        absent(std::fs::remove_file(&path)).map_err(|error| Failure::while_doing(doing(&path), &error))?;
+    }
+    // The lock's file goes last and while it is held: whoever waits for it finds that it is no longer there.
+    let nodes = dir.path().join("nodes");
+    absent(std::fs::remove_dir(&nodes)).map_err(|error| Failure::while_doing(doing(&nodes), &error))?;
+    absent(std::fs::remove_file(dir.lock()))
+        .map_err(|error| Failure::while_doing(doing(&dir.lock()), &error))?;
+    absent(std::fs::remove_dir(dir.path())).map_err(|error| Failure::while_doing(doing(dir.path()), &error))
+}
+
+/// The driver lets go of the lock a moment after it answered.
+async fn take_lock(dir: &RunDir) -> Result<Lock, Failure> {
+    let mut tries = 0;
+    loop {
+        match Lock::take(dir) {
+            Ok(lock) => return Ok(lock),
+            Err(LockError::Held(_)) if tries < 200 => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(error) => return Err(error.refusal(dir.run())),
+        }
+    }
+}
+
+fn absent(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,9 @@
+//! The real binary against real processes, from the outside: what its user sees.
+
+mod etcd;
+mod failures;
+mod lab;
+mod life;
+mod plan;
+mod refusals;
+mod secrets;
