@@ -205,7 +205,7 @@ async fn after_a_failed_commit_nothing_is_sent_and_the_driver_says_so() {
     driver.set_desired(shape(2, vec![group("web", 5, 1)])).await.unwrap();
     let reason = driver.stopped().await;
     assert_eq!(reason, StopReason::StoreFailed("no space left on device".to_owned()));
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(stage.world.mutations(), mutations);
     assert_eq!(stage.store.image().unwrap().desired.generation, 1);
 }

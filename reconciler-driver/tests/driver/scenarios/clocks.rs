@@ -91,11 +91,11 @@ fn h12a_a_restart_on_a_clock_that_went_back_waits_at_most_its_own_maximum() {
     let mut stage = Stage::with(shape(1, vec![group("n", 3, 1)]), policy(), FakeBehaviour::default());
     stage.script(Rule::new(CallKind::Create, Fault::Unavailable).node(&slot("n-0")).always());
     stage.run_to(40);
-    let state = stage.runner.driver().state().clone();
+    let stored = stage.runner.driver().state().clone();
     let desired = stage.runner.driver().desired().as_ref().clone();
     let image = StateImage {
         run: run(),
-        state,
+        state: stored,
         desired: desired.clone(),
         annotations: std::collections::BTreeMap::new(),
     };

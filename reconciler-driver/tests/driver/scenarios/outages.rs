@@ -55,11 +55,11 @@ fn h13_an_idle_cluster_is_looked_at_and_left_alone() {
     let mut stage = Stage::with(shape(1, vec![group("n", 5, 1)]), policy(), FakeBehaviour::instant());
     stage.settle(60);
     stage.run_to(60);
-    let (state, counters) = (stage.runner.driver().state().clone(), stage.runner.driver().counters());
+    let (idle, counters) = (stage.runner.driver().state().clone(), stage.runner.driver().counters());
     let (mutations, events) = (stage.world.mutations(), stage.runner.events().len());
     stage.run_to(660);
     let after = stage.runner.driver().counters();
-    assert_eq!(*stage.runner.driver().state(), state);
+    assert_eq!(*stage.runner.driver().state(), idle);
     assert_eq!(after.passes - counters.passes, 60);
     assert_eq!((after.dispatched, after.found_by_tick), (counters.dispatched, 0));
     assert_eq!(stage.world.mutations(), mutations);
