@@ -88,7 +88,7 @@ pub(crate) struct Instance {
     pub(crate) id: String,
     pub(crate) state: State,
     pub(crate) launched_at: Option<SystemTime>,
-    pub(crate) instance_type: Option<String>,
+    pub(crate) kind: Option<String>,
     pub(crate) zone: Option<String>,
     pub(crate) private_ip: Option<String>,
     pub(crate) public_ip: Option<String>,

@@ -29,8 +29,8 @@ impl Default for Ec2Config {
     fn default() -> Self {
         Self {
             visibility: Visibility {
-                listing_lag: Duration::from_secs(60),
-                late_landing: Duration::from_secs(60),
+                listing_lag: Duration::from_mins(1),
+                late_landing: Duration::from_mins(1),
             },
             tokens: Tokens::Honoured,
             preflight: true,

@@ -11,7 +11,6 @@ use crate::api::{CallError, Ec2Api};
 use crate::error::{Purpose, Telling, failed, telling};
 use crate::map;
 use crate::provider::{Ec2Provider, Sight, belongs, no_time, not_ours};
-use crate::targets::Target;
 
 const EFFECT: OperationKind = OperationKind::DestroyLease;
 
@@ -28,7 +27,7 @@ pub(crate) async fn end(
     let within = || budget.next(SystemTime::now()).ok_or_else(|| no_time(EFFECT, &looking));
     let read = |error: CallError| failed(Purpose::Read, EFFECT, &looking, error);
 
-    let api = provider.api(&Target::of_lease(lease), EFFECT, &looking).await?;
+    let api = provider.api(&provider.targets.of_lease(lease), EFFECT, &looking).await?;
     let described = api.describe(&map::of_attempt(&identity), within()?).await.map_err(read)?;
     let mut instances = described.instances;
     let mut too_young = false;

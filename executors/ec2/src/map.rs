@@ -116,7 +116,7 @@ pub(crate) fn lease_facts(provider: &ProviderName, target: &Target, instance: &I
         }
     };
     note("zone", &instance.zone);
-    note("instance_type", &instance.instance_type);
+    note("instance_type", &instance.kind);
     if instance.spot {
         attributes.insert("market".to_owned(), "spot".to_owned());
     }
@@ -208,7 +208,7 @@ pub(crate) mod tests {
             id: id.into(),
             state,
             launched_at: Some(SystemTime::UNIX_EPOCH),
-            instance_type: Some("t3.small".into()),
+            kind: Some("t3.small".into()),
             zone: Some("us-east-1a".into()),
             private_ip: None,
             public_ip: None,

@@ -27,7 +27,7 @@ pub(crate) async fn check(
     let within = provider.config.timeouts.operation;
     let api = match provider.targets.api(&target).await {
         Ok(api) => api,
-        Err(error) => return judge(shape, 0, &target, error).map_or(Ok(()), |problem| Err(vec![problem])),
+        Err(error) => return judge(shape, 0, &target, &error).map_or(Ok(()), |problem| Err(vec![problem])),
     };
     // The first attempt of the first slot stands for all: they differ in token and tags only.
     let attempt = AttemptKey {
@@ -44,10 +44,10 @@ pub(crate) async fn check(
                 classify(Purpose::Read, &error),
                 ExecutorErrorKind::Rejected(RejectReason::Validation)
             );
-            if let Some(problem) = judge(shape, index, &target, error) {
-                if !problems.contains(&problem) {
-                    problems.push(problem);
-                }
+            if let Some(problem) = judge(shape, index, &target, &error)
+                && !problems.contains(&problem)
+            {
+                problems.push(problem);
             }
             // What is not about this candidate is the same for the others.
             if whole {
@@ -56,23 +56,23 @@ pub(crate) async fn check(
         }
     }
     // A run is listed by its name as well; whoever may launch and not look would lose sight of everything.
-    if problems.is_empty() {
-        if let Err(error) = api.describe(&map::of_run(&group.run_id), within).await {
-            problems.extend(judge(shape, 0, &target, error));
-        }
+    if problems.is_empty()
+        && let Err(error) = api.describe(&map::of_run(&group.run_id), within).await
+    {
+        problems.extend(judge(shape, 0, &target, &error));
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 /// The problem that a failed rehearsal proves, if it proves one.
-fn judge(shape: &Ec2Shape, index: usize, target: &Target, error: CallError) -> Option<SpecProblem> {
-    let kind = classify(Purpose::Read, &error);
+fn judge(shape: &Ec2Shape, index: usize, target: &Target, error: &CallError) -> Option<SpecProblem> {
+    let kind = classify(Purpose::Read, error);
     if !matches!(kind, ExecutorErrorKind::Rejected(RejectReason::Authorisation | RejectReason::Validation)) {
         tracing::warn!(%target, %error, "the rehearsal of a launch could not be finished; going on without it");
         return None;
     }
     let pointer = pointer(shape, index, error.code.as_deref());
-    let next = advice(&error).map_or_else(String::new, |advice| format!("; {advice}"));
+    let next = advice(error).map_or_else(String::new, |advice| format!("; {advice}"));
     Some(SpecProblem::new(pointer, format!("would be refused in {target}: {error}{next}")))
 }
 

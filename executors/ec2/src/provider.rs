@@ -96,7 +96,9 @@ impl Ec2Provider {
 
     /// Whether a lease may merely not be visible yet.
     pub(crate) fn too_young(&self, lease: &LeaseFacts) -> bool {
-        let visible_from = lease.created_at.and_then(|at| at.checked_add(self.config.visibility.listing_lag));
+        // EC2 tells launch times in whole seconds.
+        let allowance = self.config.visibility.listing_lag + Duration::from_secs(1);
+        let visible_from = lease.created_at.and_then(|at| at.checked_add(allowance));
         visible_from.is_some_and(|at| at > SystemTime::now())
     }
 }
@@ -213,7 +215,7 @@ impl LeaseProvider for Ec2Provider {
         let doing = format!("asking where {id} of {} can be reached", ctx.attempt);
         let gone = |reason: String| ExecutorError::new(ExecutorErrorKind::Gone, effect, reason);
         let budget = self.budget(ctx);
-        let api = self.api(&Target::of_lease(lease), effect, &doing).await?;
+        let api = self.api(&self.targets.of_lease(lease), effect, &doing).await?;
         let within = budget.next(SystemTime::now()).ok_or_else(|| no_time(effect, &doing))?;
         let sight = self.sight(api.as_ref(), lease, within).await;
         let instance = match sight.map_err(|error| failed(Purpose::Read, effect, &doing, error))? {

@@ -20,6 +20,7 @@ use crate::targets::{Connect, Target};
 mod failure;
 mod instance;
 mod request;
+mod whole;
 
 /// How often a read is tried in all.
 const READ_TRIES: u32 = 3;
@@ -64,7 +65,7 @@ impl Connect for SdkConnect {
         // The SDK's token bucket for retries is one per process and service unless it is told otherwise: a region in
         // trouble would spend the retries of the others.
         let partition = RetryPartition::new(format!("reconciler {target}"));
-        let mut config = Builder::from(&shared).retry_partition(partition);
+        let mut config = Builder::from(&shared).retry_partition(partition).interceptor(whole::WholeAnswers);
         if let Some(url) = &target.endpoint_url {
             config = config.endpoint_url(url);
         }

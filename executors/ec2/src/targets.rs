@@ -29,12 +29,6 @@ impl Target {
         Self { region: shape.region.clone(), endpoint_url: shape.endpoint_url.clone() }
     }
 
-    /// Where a lease is, as its facts say.
-    pub(crate) fn of_lease(lease: &LeaseFacts) -> Self {
-        let attribute = |key: &str| lease.attributes.get(key).cloned();
-        Self { region: attribute(REGION), endpoint_url: attribute(ENDPOINT_URL) }
-    }
-
     /// The same as facts of a lease.
     pub(crate) fn attributes(&self) -> BTreeMap<String, String> {
         let pairs = [(REGION, &self.region), (ENDPOINT_URL, &self.endpoint_url)];
@@ -88,6 +82,18 @@ impl Targets {
         Ok(Arc::clone(slot.get_or_insert(api)))
     }
 
+    /// Where a lease is, as its facts say. Facts that say nothing mean the default region, or the only one that
+    /// there is.
+    pub(crate) fn of_lease(&self, lease: &LeaseFacts) -> Target {
+        let attribute = |key: &str| lease.attributes.get(key).cloned();
+        let told = Target { region: attribute(REGION), endpoint_url: attribute(ENDPOINT_URL) };
+        let known = self.lock();
+        match known.keys().next() {
+            Some(only) if told == Target::default() && known.len() == 1 => only.clone(),
+            _ => told,
+        }
+    }
+
     /// Remembers a region for lookups and listings.
     pub(crate) fn learn(&self, target: &Target) {
         self.lock().entry(target.clone()).or_default();
@@ -102,5 +108,39 @@ impl Targets {
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Target, Option<Arc<dyn Ec2Api>>>> {
         // The map is whole between any two statements: a panic elsewhere leaves nothing half done.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::NoConnection;
+    use executor_api::{LeaseId, ProviderName};
+
+    fn lease(attributes: BTreeMap<String, String>) -> LeaseFacts {
+        let provider = ProviderName::new("ec2").unwrap();
+        LeaseFacts { lease_id: LeaseId("i-1".into()), provider, created_at: None, attributes }
+    }
+
+    #[test]
+    fn a_lease_is_where_its_facts_say() {
+        let there = Target { region: Some("eu-central-1".into()), endpoint_url: Some("http://h:1".into()) };
+        let targets = Targets::new(Arc::new(NoConnection), [Target::default()]);
+        assert_eq!(targets.of_lease(&lease(there.attributes())), there);
+    }
+
+    #[test]
+    fn facts_that_say_nothing_mean_the_only_region_that_there_is() {
+        let only = Target { region: Some("eu-central-1".into()), endpoint_url: None };
+        let targets = Targets::new(Arc::new(NoConnection), [only.clone()]);
+        assert_eq!(targets.of_lease(&lease(BTreeMap::new())), only);
+        targets.learn(&Target { region: Some("eu-west-1".into()), endpoint_url: None });
+        assert_eq!(targets.of_lease(&lease(BTreeMap::new())), Target::default());
+        assert_eq!(targets.all().len(), 2);
+    }
+
+    #[test]
+    fn with_no_region_known_the_default_one_is_asked() {
+        assert_eq!(Targets::new(Arc::new(NoConnection), []).all(), [Target::default()]);
     }
 }

@@ -10,6 +10,20 @@ use executor_api::{
 };
 use serde_json::Value;
 
+use crate::api::{CallError, Ec2Api, Reached};
+use crate::targets::{Connect, Target};
+
+/// Where nobody can be reached.
+#[derive(Debug)]
+pub(crate) struct NoConnection;
+
+#[async_trait::async_trait]
+impl Connect for NoConnection {
+    async fn connect(&self, _: &Target) -> Result<Arc<dyn Ec2Api>, CallError> {
+        Err(CallError::new(Reached::NotSent))
+    }
+}
+
 /// A group of one with this shape.
 pub(crate) fn group(shape: Value) -> RunNodeGroupSpec {
     RunNodeGroupSpec {

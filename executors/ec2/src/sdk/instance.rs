@@ -15,7 +15,7 @@ pub(super) fn read(seen: &Seen) -> Instance {
         id: seen.instance_id().unwrap_or_default().to_owned(),
         state: state.map_or(State::Unknown, |name| State::from_name(name.as_str())),
         launched_at: seen.launch_time().and_then(|time| SystemTime::try_from(*time).ok()),
-        instance_type: seen.instance_type().map(InstanceType::as_str).map(str::to_owned),
+        kind: seen.instance_type().map(InstanceType::as_str).map(str::to_owned),
         zone: seen.placement().and_then(|placement| text(placement.availability_zone())),
         private_ip: text(seen.private_ip_address()),
         public_ip: text(seen.public_ip_address()),

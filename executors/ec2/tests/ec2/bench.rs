@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 use crate::world::Region;
 
 /// What the tests declare of their world.
-pub const VISIBILITY: Visibility =
+pub(crate) const VISIBILITY: Visibility =
     Visibility { listing_lag: Duration::from_millis(500), late_landing: Duration::from_millis(700) };
 
 /// How long a call may take.
-pub const CALL: Duration = Duration::from_millis(1500);
+pub(crate) const CALL: Duration = Duration::from_millis(1500);
 
 /// The provider's own settings, scaled.
-pub fn config() -> Ec2Config {
+pub(crate) fn config() -> Ec2Config {
     Ec2Config {
         visibility: VISIBILITY,
         timeouts: Timeouts {
@@ -42,17 +42,17 @@ pub fn config() -> Ec2Config {
 }
 
 /// A provider that remembers nothing: what a restart looks like.
-pub fn provider() -> Ec2Provider {
+pub(crate) fn provider() -> Ec2Provider {
     Ec2Provider::new(config())
 }
 
 /// The run that all tests play in; each has a region of its own.
-pub fn run() -> RunId {
+pub(crate) fn run() -> RunId {
     RunId::new("demo", "u1").unwrap()
 }
 
 /// The smallest shape for a region, with changes.
-pub fn shape(region: &Region, changes: &Value) -> Value {
+pub(crate) fn shape(region: &Region, changes: &Value) -> Value {
     let mut shape = json!({
         "region": region.name,
         "endpoint_url": region.url(),
@@ -66,7 +66,7 @@ pub fn shape(region: &Region, changes: &Value) -> Value {
 }
 
 /// What is wanted of a slot.
-pub fn desired(node: &str, shape: Value) -> LogicalNodeSpec {
+pub(crate) fn desired(node: &str, shape: Value) -> LogicalNodeSpec {
     let (group, index) = node.rsplit_once('-').unwrap();
     LogicalNodeSpec {
         id: LogicalNodeId::parse(node).unwrap(),
@@ -76,7 +76,7 @@ pub fn desired(node: &str, shape: Value) -> LogicalNodeSpec {
     }
 }
 
-pub fn template(shape: Value) -> NodeTemplate {
+pub(crate) fn template(shape: Value) -> NodeTemplate {
     NodeTemplate {
         role: NodeRole("worker".into()),
         provider: ProviderName::new("ec2").unwrap(),
@@ -86,7 +86,7 @@ pub fn template(shape: Value) -> NodeTemplate {
     }
 }
 
-pub fn group(shape: Value) -> RunNodeGroupSpec {
+pub(crate) fn group(shape: Value) -> RunNodeGroupSpec {
     RunNodeGroupSpec {
         run_id: run(),
         group_id: GroupId::new("web").unwrap(),
@@ -97,12 +97,12 @@ pub fn group(shape: Value) -> RunNodeGroupSpec {
     }
 }
 
-pub fn key(node: &str, attempt: u64) -> AttemptKey {
+pub(crate) fn key(node: &str, attempt: u64) -> AttemptKey {
     AttemptKey { run: run(), node: LogicalNodeId::parse(node).unwrap(), attempt: NodeAttemptId(attempt) }
 }
 
 /// The context of a new operation.
-pub fn ctx(key: &AttemptKey) -> OperationContext {
+pub(crate) fn ctx(key: &AttemptKey) -> OperationContext {
     static SEQUENCE: AtomicU64 = AtomicU64::new(0);
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     OperationContext {
@@ -115,7 +115,7 @@ pub fn ctx(key: &AttemptKey) -> OperationContext {
 }
 
 /// One create, given up at its deadline as the driver does.
-pub async fn create(
+pub(crate) async fn create(
     provider: &Ec2Provider,
     ctx: &OperationContext,
     desired: &LogicalNodeSpec,
@@ -131,7 +131,7 @@ pub async fn create(
 }
 
 /// One create that may make something.
-pub async fn try_create(
+pub(crate) async fn try_create(
     provider: &Ec2Provider,
     key: &AttemptKey,
     shape: &Value,
@@ -144,13 +144,13 @@ pub async fn try_create(
 }
 
 /// How one create failed.
-pub async fn failure(provider: &Ec2Provider, key: &AttemptKey, shape: &Value) -> ExecutorError {
+pub(crate) async fn failure(provider: &Ec2Provider, key: &AttemptKey, shape: &Value) -> ExecutorError {
     try_create(provider, key, shape).await.expect_err("the create succeeded")
 }
 
 /// Creates until there is a lease, as the driver does: again after whatever is not the attempt's end, with a pause
 /// between two tries.
-pub async fn persist(provider: &Ec2Provider, key: &AttemptKey, shape: &Value) -> LeaseFacts {
+pub(crate) async fn persist(provider: &Ec2Provider, key: &AttemptKey, shape: &Value) -> LeaseFacts {
     let mut last = None;
     for _ in 0..40 {
         match try_create(provider, key, shape).await {
@@ -166,7 +166,7 @@ pub async fn persist(provider: &Ec2Provider, key: &AttemptKey, shape: &Value) ->
 }
 
 /// Ends a lease, as the driver does: again until it succeeds.
-pub async fn destroy(provider: &Ec2Provider, key: &AttemptKey, lease: &LeaseFacts) {
+pub(crate) async fn destroy(provider: &Ec2Provider, key: &AttemptKey, lease: &LeaseFacts) {
     let mut last = None;
     for _ in 0..40 {
         match provider.destroy(&ctx(key), lease).await {
@@ -179,6 +179,6 @@ pub async fn destroy(provider: &Ec2Provider, key: &AttemptKey, lease: &LeaseFact
 }
 
 /// Lets everything that could still land or show up do so.
-pub async fn allowance() {
+pub(crate) async fn allowance() {
     tokio::time::sleep(VISIBILITY.late_landing + VISIBILITY.listing_lag).await;
 }

@@ -209,6 +209,18 @@ async fn h07_answers_that_only_look_like_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn h07_a_listing_that_ends_in_the_middle_is_no_listing() {
+    let Some(region) = Region::take() else { return };
+    let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
+    try_create(&provider, &key, &shape).await.unwrap();
+    region.faults(&json!([{ "action": "DescribeInstances", "when": "after", "kind": "short", "times": -1 }]));
+    assert!(matches!(provider.find(&key).await, Reading::Unknown { .. }));
+    provider.list(&run()).await.unwrap_err();
+    let adopt = create(&provider, &ctx(&key), &desired("n-0", shape), CreateMode::AdoptOnly).await;
+    assert_eq!(adopt.unwrap_err().kind, ExecutorErrorKind::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn h07_not_found_right_after_the_create_is_too_young_to_be_seen() {
     let Some(region) = Region::take() else { return };
     region.config(&json!({ "lag_s": 0.4, "id_lag_s": 0.4 }));

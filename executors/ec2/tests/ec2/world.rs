@@ -62,26 +62,26 @@ fn start() -> Result<World, String> {
 }
 
 /// One region, for one test; empty and well-behaved when taken.
-pub struct Region {
-    pub name: &'static str,
+pub(crate) struct Region {
+    pub(crate) name: &'static str,
     world: &'static World,
 }
 
 /// An instance as the world itself knows it.
 #[derive(Clone, Debug)]
-pub struct Truth {
-    pub id: String,
-    pub state: String,
-    pub kind: String,
-    pub zone: String,
-    pub owner: Option<AttemptKey>,
-    pub tags: Value,
-    pub user_data: Option<String>,
+pub(crate) struct Truth {
+    pub(crate) id: String,
+    pub(crate) state: String,
+    pub(crate) kind: String,
+    pub(crate) zone: String,
+    pub(crate) owner: Option<AttemptKey>,
+    pub(crate) tags: Value,
+    pub(crate) user_data: Option<String>,
 }
 
 impl Region {
     /// A region, once one is free. `None` if there is no world: the test is then reported as not run.
-    pub fn take() -> Option<Self> {
+    pub(crate) fn take() -> Option<Self> {
         let world = match world() {
             Ok(world) => world,
             Err(why) => {
@@ -102,12 +102,12 @@ impl Region {
         Some(region)
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.world.port)
     }
 
     /// Steers the region; what it says.
-    pub fn steer(&self, wish: &Value) -> Value {
+    pub(crate) fn steer(&self, wish: &Value) -> Value {
         let body = wish.to_string();
         let mut stream = TcpStream::connect(("127.0.0.1", self.world.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -125,43 +125,43 @@ impl Region {
         serde_json::from_str(body).unwrap()
     }
 
-    pub fn config(&self, config: &Value) {
+    pub(crate) fn config(&self, config: &Value) {
         self.steer(&json!({ "config": config }));
     }
 
     /// Replaces the faults.
-    pub fn faults(&self, rules: &Value) {
+    pub(crate) fn faults(&self, rules: &Value) {
         self.steer(&json!({ "rules": rules }));
     }
 
     /// Every instance that there is or was, whatever listings show.
-    pub fn instances(&self) -> Vec<Truth> {
+    pub(crate) fn instances(&self) -> Vec<Truth> {
         let told = self.steer(&json!({}));
         told["instances"].as_array().unwrap().iter().map(truth).collect()
     }
 
     /// Those that still cost something.
-    pub fn living(&self) -> Vec<Truth> {
+    pub(crate) fn living(&self) -> Vec<Truth> {
         let mut living = self.instances();
         living.retain(|one| !matches!(one.state.as_str(), "terminated" | "shutting-down"));
         living
     }
 
     /// The one that lives.
-    pub fn the_only_one(&self) -> Truth {
+    pub(crate) fn the_only_one(&self) -> Truth {
         let living = self.living();
         assert_eq!(living.len(), 1, "{living:?}");
         living.into_iter().next().unwrap()
     }
 
     /// How many calls of an action have come in.
-    pub fn calls(&self, action: &str) -> usize {
+    pub(crate) fn calls(&self, action: &str) -> usize {
         let told = self.steer(&json!({}));
         told["log"].as_array().unwrap().iter().filter(|entry| entry["action"] == action).count()
     }
 
     /// The different tokens of all launches.
-    pub fn tokens(&self) -> std::collections::BTreeSet<String> {
+    pub(crate) fn tokens(&self) -> std::collections::BTreeSet<String> {
         let told = self.steer(&json!({}));
         let log = told["log"].as_array().unwrap().iter();
         let launches = log.filter(|entry| entry["action"] == "RunInstances");
@@ -169,7 +169,7 @@ impl Region {
     }
 
     /// Its subnets, in order of zone.
-    pub fn subnets(&self) -> Vec<(String, String)> {
+    pub(crate) fn subnets(&self) -> Vec<(String, String)> {
         let told = self.steer(&json!({ "subnets": true }));
         let subnets = told["subnets"].as_object().unwrap().iter();
         let mut subnets: Vec<_> =

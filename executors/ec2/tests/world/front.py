@@ -40,7 +40,8 @@ class Rule:
         hang     nothing for `s` seconds, then a reset
         delay    `s` seconds pass, then it goes on as usual: before the act, the act is late; after it, the answer
         empty, garbage, page    a success without a body, with a broken one, an HTML page of status 500
-        cut      half of the answer
+        cut      half of the answer, then a reset
+        short    half of the answer, as if that were all of it
         nothing  a well-formed listing of nothing
         twice    it is acted upon twice, as if the token had not been seen
     """
@@ -83,18 +84,13 @@ class Front:
         rule = self.take(here, action, "before", parameters)
         if rule:
             entry["fault"] = rule["kind"]
-            out = self.fault(rule, env, start)
+            out = self.twice(env, body) if rule["kind"] == "twice" else self.fault(rule, env, start)
             if out is not None:
                 return out
         rule = self.take(here, action, "after", parameters)
         if not rule:
             return self.inner(env, start)
         entry["fault"] = rule["kind"]
-        if rule["kind"] == "twice":
-            other = re.sub(rb"ClientToken=[^&]*", b"ClientToken=unseen-%d" % time.time_ns(), body)
-            again = dict(env, CONTENT_LENGTH=str(len(other)), **{"wsgi.input": io.BytesIO(other)})
-            list(self.inner(again, lambda *_: None))
-            return self.inner(env, start)
         heard = []
         answer = b"".join(self.inner(env, lambda status, headers, *_: heard.append((status, headers))))
         out = self.fault(rule, env, start, answer)
@@ -102,6 +98,12 @@ class Front:
             return out
         start(*heard[0])
         return [answer]
+
+    def twice(self, env, body):
+        """Acts once more than asked, under a token that nobody knows."""
+        other = re.sub(rb"ClientToken=[^&]*", b"ClientToken=unseen-%d" % time.time_ns(), body)
+        again = dict(env, CONTENT_LENGTH=str(len(other)), **{"wsgi.input": io.BytesIO(other)})
+        list(self.inner(again, lambda *_: None))
 
     @staticmethod
     def take(here, action, when, parameters):
@@ -132,6 +134,10 @@ class Front:
         if kind == "cut":
             start("200 OK", [("Content-Type", "text/xml"), ("Content-Length", str(len(answer) + 1000))])
             return reset_after(env, answer[: len(answer) // 2])
+        if kind == "short":
+            half = answer[: len(answer) // 2]
+            start("200 OK", headers("text/xml", half))
+            return [half]
         if kind == "hang":
             time.sleep(rule.get("s", 30))
         reset(env)
@@ -200,12 +206,14 @@ def reset(env):
 class Quiet(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def log(self, *_):
-        pass
+    def log(self, kind, message, *args):
+        if kind == "error":
+            print(message % args, file=sys.stderr)
 
 
 def main():
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
+
     # Whoever started this world holds the other end; when it is gone, so is the world.
     def watch():
         while sys.stdin.buffer.read(4096):

@@ -19,6 +19,7 @@ from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError, InvalidI
 from moto.ec2.models import ec2_backends
 from moto.ec2.models import instances as models
 from moto.ec2.models.instance_types import INSTANCE_TYPES
+from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.responses.instances import InstanceResponse
 
 ACCOUNT = "123456789012"
@@ -196,6 +197,13 @@ def _shown(self):
     return state
 
 
+def _answered(state):
+    """The state in the answer to a launch: a new instance is pending, one found by its token is what it is."""
+    name = state["Name"] if isinstance(state, dict) else state.name
+    return state if name in ("terminated", "shutting-down") else {"Code": 0, "Name": "pending"}
+
+
+EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER["RunInstances.Reservation.Instances.Instance.State"] = _answered
 models.Instance._died = 0.0
 models.Instance.instance_state = property(_shown)
 models.Instance.state = property(lambda self: _shown(self).name)
