@@ -13,6 +13,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod cluster;
+pub mod maintenance;
 
 pub use cluster::apply::{Applied, Stale, apply};
 pub use cluster::check;

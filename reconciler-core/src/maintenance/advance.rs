@@ -1,0 +1,166 @@
+//! The one next step of a plan. Reads the plan, its state and what was read just now; changes nothing.
+//!
+//! The order of questions is fixed: is it over; is something under way; have copies diverged; is the lock ours;
+//! is an outcome unsettled; only then the phase or the rung. One operation is out at a time, because every step
+//! waits for the pending one.
+//!
+//! [`forward`] has the phases, [`resume`] the gated reconnect that both directions share, [`ladder`] what follows
+//! a halt, [`rollback`] the way back, [`lease`] the lock, [`deed`] how operations are sent once.
+
+mod deed;
+mod forward;
+mod ladder;
+mod lease;
+mod resume;
+mod rollback;
+
+use std::time::SystemTime;
+
+use crate::maintenance::escalation::{escalate, frozen};
+use crate::maintenance::gate::{Look, sync};
+use crate::maintenance::observed::Observed;
+use crate::maintenance::plan::BondFlipPlan;
+use crate::maintenance::state::{Phase, PlanState, Recovery};
+use crate::maintenance::step::{Act, Effect, HaltReason, Step, Why};
+use crate::maintenance::verdict::{Finding, FindingKind, Proof, Subject, Verdict, gravest};
+
+/// A step, or the step that has to be taken instead of going on.
+pub(crate) type Next = Result<Step, Box<Step>>;
+
+/// Decides.
+pub fn advance(plan: &BondFlipPlan, state: &PlanState, observed: &Observed, now: SystemTime) -> Step {
+    let look = Look { plan, state, observed, now };
+    let step = next(look).unwrap_or_else(|instead| *instead);
+    match (&state.recovery, step.act) {
+        // The way back is not trusted more than the way forward: what would halt it is for a person.
+        (Recovery::Rollback(_), Act::Halt(reason)) => escalate(look, reason),
+        (_, act) => Step { act, why: step.why },
+    }
+}
+
+fn next(look: Look<'_>) -> Next {
+    let state = look.state;
+    if look.plan.uid != state.plan {
+        return Ok(Step::wait(None, format!("the state is that of plan {}", state.plan)));
+    }
+    if state.is_over() {
+        return Ok(Step { act: Act::Over, why: Why::Plain(state.label()) });
+    }
+    if let Some(pending) = &state.pending {
+        let why = format!("{} pending: {}", pending.effect.id(), pending.effect);
+        return Ok(Step::wait(Some(pending.deadline), why));
+    }
+    if let (Recovery::Escalated, Some(open)) = (&state.recovery, &state.escalation) {
+        if state.handed_over {
+            return lease::give_up(look, "a person took over");
+        }
+        return Ok(frozen(look, open));
+    }
+    divergence(look)?;
+    match &state.recovery {
+        Recovery::Forward | Recovery::Retry | Recovery::Resumed => {
+            // Once replication is back the shortest way out is the end of the plan.
+            if let Some(person) = state.abort.as_ref().filter(|_| state.phase < Phase::RestoreMigration) {
+                return Ok(Step::halt(HaltReason::Aborted { who: person.who.clone() }));
+            }
+            // Before the lock is wanted there is nothing to drive.
+            if state.phase >= Phase::AcquireLock {
+                lease::ours(look)?;
+            }
+            settled(look)?;
+            if state.io_suspended_until.is_some_and(|until| until <= look.now) {
+                return Ok(Step::halt(HaltReason::SuspensionExceeded));
+            }
+            forward::step(look)
+        }
+        Recovery::Halted(reason) => Ok(ladder::settle_down(look, reason)),
+        Recovery::Dwell { until, reason } => ladder::after(look, *until, reason),
+        Recovery::Rollback(part) => {
+            if state.hold_placed {
+                lease::ours(look)?;
+            }
+            settled(look)?;
+            rollback::step(look, *part)
+        }
+        // Both are answered above; a state that holds anything else was not made here.
+        Recovery::RevertedSafe | Recovery::Escalated => Ok(Step::wait(None, state.label())),
+    }
+}
+
+/// Copies that have diverged, or (while they are apart) storage that does not answer: for a person, in this pass.
+fn divergence(look: Look<'_>) -> Result<(), Box<Step>> {
+    if !look.state.hold_placed || look.state.hold_lifted {
+        return Ok(());
+    }
+    let verdict = sync::not_diverged(look);
+    let findings = verdict.findings();
+    let for_a_person = match gravest(findings) {
+        Some(FindingKind::Diverged) => true,
+        Some(FindingKind::Unknown) => copies_apart(look.state),
+        Some(FindingKind::Stale | FindingKind::Negative) | None => false,
+    };
+    if for_a_person {
+        return Err(Box::new(escalate(look, HaltReason::World(findings.to_vec()))));
+    }
+    Ok(())
+}
+
+/// Copies are or may be apart: what cannot be read about them cannot be waited for.
+fn copies_apart(state: &PlanState) -> bool {
+    (Phase::DisconnectDrbd..=Phase::ResumeDrbd).contains(&state.phase)
+}
+
+/// An operation whose outcome was lost is settled before anything else is sent.
+fn settled(look: Look<'_>) -> Result<(), Box<Step>> {
+    let state = look.state;
+    if let Some(at) = state.not_before.filter(|at| *at > look.now) {
+        return Err(Box::new(Step::wait(Some(at), "keeping the space between tries")));
+    }
+    let Some(operation) = &state.unsettled else { return Ok(()) };
+    if state.settles >= look.plan.pace.connect_attempts {
+        let reason = HaltReason::OutcomeUnknown { deed: operation.to_string() };
+        return Err(Box::new(escalate(look, reason)));
+    }
+    let Some(lease) = &state.lease else {
+        return Err(Box::new(Step::wait(None, "an outcome is to be settled, and the lease is not ours")));
+    };
+    let effect =
+        Effect::Settle { id: state.next_id(), operation: Box::new(operation.clone()), fence: lease.fence };
+    Err(Box::new(Step::send(effect, format!("outcome of {} unknown", operation.id()))))
+}
+
+/// What a "no" leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnNo {
+    /// Freeze.
+    Halt,
+    /// Wait, for as long as it takes.
+    Defer,
+}
+
+/// The proof of a gate, or the step that its "no" leads to.
+pub(crate) fn require(look: Look<'_>, gate: &str, verdict: Verdict, on_no: OnNo) -> Result<Proof, Box<Step>> {
+    let findings = match verdict {
+        Verdict::Pass(proof) => return Ok(proof),
+        Verdict::No(findings) => findings,
+    };
+    let unproved = |findings: Vec<Finding>| Step {
+        act: Act::Wait { until: None },
+        why: Why::Unproved { gate: gate.to_owned(), findings },
+    };
+    let storage_unknown = findings
+        .iter()
+        .any(|finding| finding.kind == FindingKind::Unknown && finding.subject == Subject::Storage);
+    let step = match gravest(&findings) {
+        Some(FindingKind::Diverged) => escalate(look, HaltReason::World(findings)),
+        Some(FindingKind::Unknown) if storage_unknown && copies_apart(look.state) => {
+            escalate(look, HaltReason::World(findings))
+        }
+        Some(FindingKind::Stale) => unproved(findings),
+        Some(FindingKind::Unknown | FindingKind::Negative) | None => match on_no {
+            OnNo::Halt => Step::halt(HaltReason::Gate { gate: gate.to_owned(), findings }),
+            OnNo::Defer => unproved(findings),
+        },
+    };
+    Err(Box::new(step))
+}

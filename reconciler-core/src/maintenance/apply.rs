@@ -1,0 +1,322 @@
+//! Applies one step to the state, or refuses it as stale. The driver stores the result before anything is sent;
+//! an effect that is not in the stored state was never sent.
+
+use std::time::SystemTime;
+
+use executor_api::host::{HostAction, HostOperationId};
+
+use crate::maintenance::escalation::{Answer, Reply};
+use crate::maintenance::plan::BondFlipPlan;
+use crate::maintenance::state::{
+    PendingOperation, Person, Phase, PlanState, Recorded, Recovery, RollbackStage,
+};
+use crate::maintenance::step::{Act, Effect, HaltReason, Move, Step};
+
+/// What a step did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Nothing: it is a wait, or the plan is over.
+    Nothing,
+    /// The record changed.
+    Changed,
+    /// The operation is recorded and may be sent once that record is durable.
+    Send {
+        /// What to send.
+        effect: Box<Effect>,
+        /// When to give it up.
+        deadline: SystemTime,
+    },
+}
+
+/// Why a step no longer fits. The driver discards it and looks again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepRefused {
+    /// Another operation is under way.
+    #[error("{id} cannot be recorded: {pending} is pending")]
+    Pending {
+        /// The operation of the step.
+        id: HostOperationId,
+        /// The one under way.
+        pending: HostOperationId,
+    },
+    /// The operation's number is not the next one.
+    #[error("{id} is not the next operation, which is {next}")]
+    OtherSequence {
+        /// The operation of the step.
+        id: HostOperationId,
+        /// The one that is next.
+        next: HostOperationId,
+    },
+    /// A frozen plan takes nothing but a reply.
+    #[error("the plan is frozen: only a reply is taken")]
+    Frozen,
+    /// The phase does not follow.
+    #[error("{to} does not follow {from}")]
+    OutOfOrder {
+        /// Where the plan is.
+        from: Phase,
+        /// Where the step leads.
+        to: Phase,
+    },
+    /// The numbers are used up.
+    #[error("operation numbers are used up; file a new plan")]
+    Exhausted,
+}
+
+/// Applies one step. On an error nothing has changed.
+pub fn apply(
+    plan: &BondFlipPlan,
+    state: &mut PlanState,
+    step: &Step,
+    now: SystemTime,
+) -> Result<Applied, StepRefused> {
+    match &step.act {
+        Act::Wait { .. } | Act::Over => Ok(Applied::Nothing),
+        Act::Dispatch(effect) => record(plan, state, effect, now),
+        Act::Halt(reason) => {
+            thawed(state)?;
+            halt(state, reason.clone(), now);
+            Ok(Applied::Changed)
+        }
+        Act::Escalate(escalation) => {
+            state.recovery = Recovery::Escalated;
+            state.escalations = escalation.sequence;
+            state.escalation = Some(escalation.clone());
+            state.token = None;
+            Ok(Applied::Changed)
+        }
+        Act::Move(step) => {
+            change(plan, state, step, now)?;
+            Ok(Applied::Changed)
+        }
+    }
+}
+
+/// A frozen plan changes nothing, unless a person has taken the cluster over and the lock is to be given up.
+fn thawed(state: &PlanState) -> Result<(), StepRefused> {
+    if state.recovery == Recovery::Escalated && !state.handed_over {
+        return Err(StepRefused::Frozen);
+    }
+    Ok(())
+}
+
+fn halt(state: &mut PlanState, reason: HaltReason, now: SystemTime) {
+    state.recovery = Recovery::Halted(reason);
+    // What was proved before a halt is not proved after it.
+    state.token = None;
+    state.probes.clear();
+    if state.lease_lost.take().is_some()
+        || matches!(&state.recovery, Recovery::Halted(HaltReason::LeaseLost(_)))
+    {
+        state.lease = None;
+    }
+    state.fresh_from = now;
+}
+
+/// A try begins: nothing of an earlier one counts.
+fn begin_try(plan: &BondFlipPlan, state: &mut PlanState, now: SystemTime) {
+    state.ended.clear();
+    state.settles = 0;
+    state.connect_deadline = None;
+    state.fresh_from = now;
+    state.settle_until = now.checked_add(plan.pace.settle).unwrap_or(now);
+}
+
+fn change(
+    plan: &BondFlipPlan,
+    state: &mut PlanState,
+    step: &Move,
+    now: SystemTime,
+) -> Result<(), StepRefused> {
+    if let Move::TakeReply { reply, by } = step {
+        take_reply(state, reply, by, now);
+        return Ok(());
+    }
+    thawed(state)?;
+    match step {
+        Move::Enter { phase, proof } => {
+            follows(state.phase, *phase)?;
+            if *phase == Phase::ReleaseLock {
+                state.restore_proof.clone_from(proof);
+            }
+            state.phase = *phase;
+            if state.recovery == Recovery::Retry {
+                state.recovery = Recovery::Resumed;
+            }
+            begin_try(plan, state, now);
+        }
+        Move::AdoptLease(lease) => {
+            // The stamp and the probes vouch under the lease they were made under, and under no other.
+            if state.lease.as_ref().is_none_or(|known| known.fence != lease.fence) {
+                state.token = None;
+                state.probes.clear();
+                state.ended.retain(|ended| !is_probe(&ended.effect));
+            }
+            state.lease = Some(lease.clone());
+            state.lease_lost = None;
+            state.fresh_from = now;
+        }
+        Move::NoteHold => state.hold_placed = true,
+        Move::NoteHoldLifted => state.hold_lifted = true,
+        Move::NoteIoResumed => state.io_suspended_until = None,
+        Move::KeepReleaseProof(proof) => state.release_proof = Some(proof.clone()),
+        Move::NoteLeaseReleased => state.lease = None,
+        Move::SaveTargets { targets, originals, readings } => {
+            // Recorded once: what is read later is no longer what it was before.
+            if state.targets.is_none() {
+                state.targets = Some(targets.clone());
+                state.bond_originals.clone_from(originals);
+                state.verified_bonds.clone_from(readings);
+            }
+        }
+        Move::SaveVms(vms) => {
+            for (name, original) in vms {
+                state.vm_originals.entry(name.clone()).or_insert_with(|| original.clone());
+            }
+        }
+        Move::SavePlacements(places) => {
+            for (name, place) in places {
+                if let Some(original) = state.vm_originals.get_mut(name) {
+                    original.placement.clone_from(place);
+                }
+            }
+            state.placed = true;
+        }
+        Move::VerifyBond { node, reading } => {
+            state.verified_bonds.insert(node.clone(), reading.clone());
+            // The stamp vouches for the bonds as they were.
+            state.token = None;
+        }
+        Move::StampGates { token, pre_connect } => {
+            state.token = Some(token.clone());
+            state.pre_connect.extend(pre_connect.iter().map(|(name, before)| (name.clone(), before.clone())));
+            state.connect_deadline = None;
+        }
+        Move::Dwell { until } => {
+            if let Recovery::Halted(reason) = &state.recovery {
+                state.recovery = Recovery::Dwell { until: *until, reason: reason.clone() };
+            }
+        }
+        Move::Retry => {
+            state.retries = state.retries.saturating_add(1);
+            state.recovery = Recovery::Retry;
+            if state.phase == Phase::SuspendMigration {
+                // Nothing on a host has changed yet: where machines run is read anew.
+                state.placed = false;
+            }
+            void_gates(state);
+            begin_try(plan, state, now);
+        }
+        Move::RollBack(part) => {
+            if *part == RollbackStage::Revert {
+                state.connect_rounds = 0;
+                void_gates(state);
+            }
+            state.recovery = Recovery::Rollback(*part);
+            begin_try(plan, state, now);
+        }
+        Move::ReconnectLater { at } => {
+            state.connect_rounds = state.connect_rounds.saturating_add(1);
+            state.not_before = Some(*at);
+            void_gates(state);
+            begin_try(plan, state, now);
+        }
+        Move::RevertedSafe => state.recovery = Recovery::RevertedSafe,
+        Move::TakeReply { .. } => {}
+    }
+    Ok(())
+}
+
+fn void_gates(state: &mut PlanState) {
+    state.token = None;
+    state.probes.clear();
+}
+
+fn is_probe(effect: &Effect) -> bool {
+    matches!(effect, Effect::Host(operation) if matches!(operation.action, HostAction::ProbeLink { .. }))
+}
+
+/// Phases follow one another and none is skipped.
+fn follows(from: Phase, to: Phase) -> Result<(), StepRefused> {
+    let next = Phase::ALL.iter().skip_while(|phase| **phase != from).nth(1);
+    if next == Some(&to) { Ok(()) } else { Err(StepRefused::OutOfOrder { from, to }) }
+}
+
+fn take_reply(state: &mut PlanState, reply: &Reply, by: &Person, now: SystemTime) {
+    let sequence = state.escalations;
+    state.replies.push(Recorded { sequence, answer: reply.answer, by: by.clone() });
+    state.escalation = None;
+    // The lease was not renewed while the plan was frozen: it is read and taken anew.
+    state.lease = None;
+    state.lease_lost = None;
+    state.settles = 0;
+    state.connect_rounds = 0;
+    state.fresh_from = now;
+    let replied = HaltReason::Replied(reply.answer);
+    match reply.answer {
+        Answer::LookAgain => state.recovery = Recovery::Halted(replied),
+        Answer::RetryStep => {
+            state.retries_granted = state.retries_granted.saturating_add(1);
+            state.recovery = Recovery::Dwell { until: now, reason: replied };
+        }
+        Answer::RollBack => state.recovery = Recovery::Dwell { until: now, reason: replied },
+        Answer::HandOver => state.handed_over = true,
+    }
+}
+
+fn record(
+    plan: &BondFlipPlan,
+    state: &mut PlanState,
+    effect: &Effect,
+    now: SystemTime,
+) -> Result<Applied, StepRefused> {
+    thawed(state)?;
+    if let Some(pending) = &state.pending {
+        return Err(StepRefused::Pending { id: effect.id(), pending: pending.effect.id() });
+    }
+    if effect.id() != state.next_id() {
+        return Err(StepRefused::OtherSequence { id: effect.id(), next: state.next_id() });
+    }
+    state.next_operation = state.next_operation.checked_add(1).ok_or(StepRefused::Exhausted)?;
+    note_intent(plan, state, effect, now);
+    let deadline = now.checked_add(plan.pace.operation_timeout).unwrap_or(now);
+    state.pending = Some(PendingOperation { effect: effect.clone(), deadline });
+    Ok(Applied::Send { effect: Box::new(effect.clone()), deadline })
+}
+
+/// What is about to be done is noted before it is done: from now on it may have happened.
+fn note_intent(plan: &BondFlipPlan, state: &mut PlanState, effect: &Effect, now: SystemTime) {
+    let later = |wait| now.checked_add(wait).unwrap_or(now);
+    let Effect::Host(operation) = effect else {
+        if let Effect::Settle { .. } = effect {
+            state.settles = state.settles.saturating_add(1);
+        }
+        return;
+    };
+    match &operation.action {
+        HostAction::SuspendIo { limit, .. } => {
+            // The first suspension's time counts for all.
+            let until = later(*limit);
+            state.io_suspended_until = Some(state.io_suspended_until.map_or(until, |first| first.min(until)));
+        }
+        HostAction::DisconnectResource { resource, .. } => {
+            state.disconnected.insert(resource.clone());
+            state.reconnected.remove(resource);
+        }
+        HostAction::ConnectResource { resource, .. } => {
+            state.reconnected.insert(resource.clone());
+            state.connect_deadline = Some(later(plan.pace.connect_within));
+        }
+        HostAction::DrainSatellite => {
+            state.drained.insert(operation.node.clone());
+        }
+        HostAction::UndrainSatellite { .. } => {
+            state.drained.remove(&operation.node);
+        }
+        HostAction::SetBondMode { .. } => {
+            state.touched_bonds.insert(operation.node.clone());
+            state.token = None;
+        }
+        HostAction::ResumeIo { .. } | HostAction::ProbeLink { .. } => {}
+    }
+}
