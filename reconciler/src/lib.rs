@@ -6,7 +6,7 @@
 //!
 //! The parts are re-exported under their own names: [`api`] (vocabulary and the two author traits), [`core`]
 //! (pure decisions), [`driver`] (what runs them). [`providers`] is the table of providers behind Cargo features,
-//! [`file`] reads cluster files. The `reconciler` program is made of exactly these.
+//! [`mod@file`] reads cluster files. The `reconciler` program is made of exactly these.
 //!
 //! ```
 //! use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -27,6 +27,7 @@
 //! let clock = driver::TokioTimer::new();
 //! let executors = providers::executors(&providers::Site {
 //!     nodes: home.join("nodes"),
+//!     sessions: home.join("sessions"),
 //!     ports: home.join("ports"),
 //!     program: std::env::current_exe()?,
 //!     timer: Arc::new(clock.clone()),

@@ -4,13 +4,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use executor_api::{Executor, RunNodeGroupSpec, SpecProblem, Timer};
+use executor_api::{Bootstrapper, Executor, RunNodeGroupSpec, SpecProblem, Timer};
 use reconciler_core::ClusterShape;
 use reconciler_driver::ExecutorTable;
 use schemars::{Schema, SchemaGenerator};
 
 #[cfg(feature = "fake")]
 mod fake;
+#[cfg(feature = "bootstrap-probe")]
+mod probe;
 #[cfg(feature = "process")]
 mod process;
 
@@ -24,6 +26,23 @@ pub const PROVIDERS: &[Provider] = &[
     #[cfg(feature = "process")]
     process::PROVIDER,
 ];
+
+/// Bootstrappers that any provider's leases may use (`boot: { via: NAME }`), in order of name.
+pub const BOOTSTRAPPERS: &[BootstrapperRow] = &[
+    #[cfg(feature = "bootstrap-probe")]
+    probe::BOOTSTRAPPER,
+];
+
+/// One bootstrapper that comes without a provider.
+#[derive(Clone, Copy, Debug)]
+pub struct BootstrapperRow {
+    /// The name under which specs ask for it.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// Makes it for one run. Reaches nothing yet.
+    pub build: fn(&Site) -> Arc<dyn Bootstrapper>,
+}
 
 /// One provider.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +71,8 @@ pub struct Settings {
 pub struct Site {
     /// The run's own directory for local nodes.
     pub nodes: PathBuf,
+    /// The run's own directory for the records of bootstrap sessions; each bootstrapper has one of its own in it.
+    pub sessions: PathBuf,
     /// Where ports are reserved; one for all runs of a user.
     pub ports: PathBuf,
     /// This program: what `{self}` means, and what supervises local nodes when called with `__supervise`.
@@ -60,9 +81,12 @@ pub struct Site {
     pub timer: Arc<dyn Timer>,
 }
 
-/// The executors of all providers that are built in.
+/// The executors of all providers and bootstrappers that are built in.
 pub fn executors(site: &Site) -> ExecutorTable {
-    PROVIDERS.iter().fold(ExecutorTable::new(), |table, provider| table.with_executor((provider.build)(site)))
+    let providers = PROVIDERS.iter().map(|provider| (provider.build)(site));
+    let table = providers.fold(ExecutorTable::new(), ExecutorTable::with_executor);
+    let bootstrappers = BOOTSTRAPPERS.iter().map(|row| (row.build)(site));
+    bootstrappers.fold(table, ExecutorTable::with_bootstrapper)
 }
 
 /// What the providers find wrong with a shape, with the index of the group. Makes nothing. A provider or a

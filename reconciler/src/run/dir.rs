@@ -60,6 +60,11 @@ impl RunDir {
     pub(crate) fn nodes(&self) -> PathBuf {
         self.path.join("nodes")
     }
+
+    /// The records of bootstrappers.
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.path.join("sessions")
+    }
 }
 
 /// Where runs are kept: the one given, or that of the environment, or the user's state home.

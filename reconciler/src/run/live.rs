@@ -398,7 +398,7 @@ impl Live {
 pub(crate) fn site(dir: &RunDir, timer: Arc<dyn executor_api::Timer>) -> Result<Site, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::while_doing("finding this program's own file", &error))?;
-    Ok(Site { nodes: dir.nodes(), ports: port_registry()?, program, timer })
+    Ok(Site { nodes: dir.nodes(), sessions: dir.sessions(), ports: port_registry()?, program, timer })
 }
 
 /// What the providers think of a file's shape.

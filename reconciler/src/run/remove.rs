@@ -28,8 +28,9 @@ pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
         absent(std::fs::remove_file(&path)).map_err(|error| Failure::while_doing(doing(&path), &error))?;
     }
     // The lock's file goes last and while it is held: whoever waits for it finds that it is no longer there.
-    let nodes = dir.path().join("nodes");
-    absent(std::fs::remove_dir(&nodes)).map_err(|error| Failure::while_doing(doing(&nodes), &error))?;
+    for path in [dir.sessions(), dir.nodes()] {
+        remove_empty(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
+    }
     absent(std::fs::remove_file(dir.lock()))
         .map_err(|error| Failure::while_doing(doing(&dir.lock()), &error))?;
     absent(std::fs::remove_dir(dir.path())).map_err(|error| Failure::while_doing(doing(dir.path()), &error))
@@ -48,6 +49,21 @@ async fn take_lock(dir: &RunDir) -> Result<Lock, Failure> {
             Err(error) => return Err(error.refusal(dir.run())),
         }
     }
+}
+
+/// Removes directories that hold nothing but such directories. A file in one of them belongs to somebody.
+fn remove_empty(path: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_empty(&entry.path())?;
+        }
+    }
+    absent(std::fs::remove_dir(path))
 }
 
 fn absent(result: io::Result<()>) -> io::Result<()> {

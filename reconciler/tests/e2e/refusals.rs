@@ -37,10 +37,10 @@ fn an_unknown_bootstrapper_is_named() {
     refused(
         &with("    provider: fake\n    boot: { via: ssh }\n"),
         expect![[r#"
-        error: cluster.yaml:6:13: groups[0].boot.via: no bootstrapper "ssh"; there are fake, process
-          6 |     boot: { via: ssh }
-            |             ^
-    "#]],
+            error: cluster.yaml:6:13: groups[0].boot.via: no bootstrapper "ssh"; there are fake, probe, process
+              6 |     boot: { via: ssh }
+                |             ^
+        "#]],
     );
 }
 
