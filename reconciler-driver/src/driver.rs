@@ -339,6 +339,14 @@ impl ClusterDriver {
                 || (self.has_changes() && self.held.is_empty()))
     }
 
+    /// The changeset with which everything accepted so far becomes durable; `None` if it is already.
+    pub fn durable_with(&self) -> Option<u64> {
+        if self.has_changes() {
+            return self.last_seq.checked_add(1);
+        }
+        self.held.back().map(|(seq, _)| *seq)
+    }
+
     /// When a pass is due without an input. At or before now means now.
     pub fn next_wakeup(&self) -> Option<SystemTime> {
         [self.next_deadline(), self.next_tick].into_iter().flatten().min()

@@ -258,6 +258,11 @@ impl Runner {
         &self.driver
     }
 
+    /// The rules in force.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// The clock.
     pub fn timer(&self) -> &VirtualTimer {
         &self.timer

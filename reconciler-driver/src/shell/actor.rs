@@ -77,6 +77,8 @@ pub(super) struct Actor {
     ending: BTreeMap<NodeAttemptId, Vec<JoinHandle<()>>>,
     summaries: watch::Sender<Summary>,
     events: broadcast::Sender<Event>,
+    /// Answers that wait for a changeset to be durable.
+    answers: Vec<(u64, Box<dyn FnOnce() + Send>)>,
 }
 
 impl Actor {
@@ -102,6 +104,7 @@ impl Actor {
             ending: BTreeMap::new(),
             summaries,
             events,
+            answers: Vec::new(),
         }
     }
 
@@ -205,17 +208,17 @@ impl Actor {
         false
     }
 
-    /// Carries out an order. Whoever gave it may have stopped waiting for the answer.
+    /// Carries out an order. What changes something is answered once it is durable.
     fn obey(&mut self, command: Command, now: SystemTime) -> bool {
         match command {
             Command::SetDesired(desired, reply) => {
                 let answer = self.driver.set_desired(desired);
                 self.publish();
-                let _ = reply.send(answer);
+                self.answer(reply, answer);
             }
             Command::SetPolicy(policy, reply) => {
                 self.driver.set_policy(policy);
-                let _ = reply.send(());
+                self.answer(reply, ());
             }
             Command::Hold { slot, by, reason, reply } => {
                 let unknown = slot.as_ref().filter(|slot| {
@@ -227,7 +230,7 @@ impl Actor {
                     let hold = Hold { by, reason, since: now };
                     self.driver.handle(DriverInput::Hold { slot, hold }, now);
                 }
-                let _ = reply.send(answer);
+                self.answer(reply, answer);
             }
             Command::Release { slot, by, reply } => {
                 let holds = &self.driver.state().holds;
@@ -236,14 +239,15 @@ impl Actor {
                     None => holds.cluster.contains_key(&by),
                 };
                 self.driver.handle(DriverInput::Release { slot, by }, now);
-                let _ = reply.send(held);
+                self.answer(reply, held);
             }
             Command::Replace(slot, reply) => {
-                let _ = reply.send(self.driver.replace(&slot));
+                let answer = self.driver.replace(&slot);
+                self.answer(reply, answer);
             }
             Command::Annotate { key, value, reply } => {
                 self.driver.handle(DriverInput::Annotate { key, value }, now);
-                let _ = reply.send(());
+                self.answer(reply, ());
             }
             Command::Snapshot(reply) => {
                 let _ = reply.send(Box::new(self.driver.snapshot()));
@@ -257,6 +261,17 @@ impl Actor {
             Command::Shutdown => return true,
         }
         false
+    }
+
+    /// Answers once everything accepted so far is durable. Whoever asked may have stopped waiting.
+    fn answer<T: Send + 'static>(&mut self, reply: oneshot::Sender<T>, answer: T) {
+        let send = move || {
+            let _ = reply.send(answer);
+        };
+        match self.driver.durable_with() {
+            Some(seq) => self.answers.push((seq, Box::new(send))),
+            None => send(),
+        }
     }
 
     fn chores(&mut self, now: SystemTime) {
@@ -305,6 +320,9 @@ impl Actor {
             Ok((store, seq, Ok(()))) => {
                 self.store = Some(store);
                 self.driver.handle(DriverInput::Committed(seq), now);
+                for (_, send) in self.answers.extract_if(.., |(with, _)| *with <= seq) {
+                    send();
+                }
                 return None;
             }
             Ok((_, _, Err(error))) => error.summary(),

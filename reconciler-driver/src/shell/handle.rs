@@ -59,7 +59,7 @@ pub enum StopReason {
     Failed(String),
 }
 
-/// A handle on a running driver. Clones are handles on the same one; dropping them stops nothing.
+/// A handle on a running driver. An order is answered once what it changed is durable. Clones are handles on the same one; dropping them stops nothing.
 #[derive(Clone, Debug)]
 pub struct DriverHandle {
     mail: mpsc::UnboundedSender<Message>,

@@ -1,6 +1,7 @@
 //! The driver against a fake world: scenarios, properties, stores, and the tokio shell.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod listings;
 mod properties;
 mod scenarios;
 mod shell;

@@ -202,7 +202,8 @@ async fn after_a_failed_commit_nothing_is_sent_and_the_driver_says_so() {
     driver.converged().await.unwrap();
     let mutations = stage.world.mutations();
     full.store(true, Ordering::Relaxed);
-    driver.set_desired(shape(2, vec![group("web", 5, 1)])).await.unwrap();
+    let order = driver.set_desired(shape(2, vec![group("web", 5, 1)])).await;
+    assert!(matches!(order, Err(DriverError::Stopped)), "an order that was not stored is not confirmed");
     let reason = driver.stopped().await;
     assert_eq!(reason, StopReason::StoreFailed("no space left on device".to_owned()));
     tokio::time::sleep(Duration::from_mins(1)).await;
