@@ -95,8 +95,12 @@ impl<'a> Creation<'a> {
     async fn launch(&self) -> Result<CreateOutcome, ExecutorError> {
         let doing = format!("launching {} for {}", self.launch.instance_type, self.ctx.attempt);
         let within = self.within(&doing)?;
+        let sent_at = SystemTime::now();
         match self.api.run(&self.launch, within).await {
-            Ok(made) => self.made(&made).await,
+            Ok(mut made) => {
+                made.iter_mut().for_each(|instance| map::sharpen_launch_time(instance, sent_at));
+                self.made(&made).await
+            }
             Err(error) => match telling(&error) {
                 Some(Telling::TokenMismatch) => self.adopt_after_mismatch(error.to_string()).await,
                 Some(Telling::TokenSpent) => Err(self.gone("its token belongs to a terminated instance")),

@@ -96,9 +96,7 @@ impl Ec2Provider {
 
     /// Whether a lease may merely not be visible yet.
     pub(crate) fn too_young(&self, lease: &LeaseFacts) -> bool {
-        // EC2 tells launch times in whole seconds.
-        let allowance = self.config.visibility.listing_lag + Duration::from_secs(1);
-        let visible_from = lease.created_at.and_then(|at| at.checked_add(allowance));
+        let visible_from = lease.created_at.and_then(|at| at.checked_add(self.config.visibility.listing_lag));
         visible_from.is_some_and(|at| at > SystemTime::now())
     }
 }

@@ -21,10 +21,10 @@ pub(crate) fn shape(group: &RunNodeGroupSpec) -> Result<Ec2Shape, Vec<SpecProble
     if let Some(region) = &shape.region {
         check.region(region);
     }
-    if let Some(url) = &shape.endpoint_url {
-        if !(url.starts_with("http://") || url.starts_with("https://")) {
-            check.problem("/shape/endpoint_url", format!("{url:?} must start with https:// or http://"));
-        }
+    if let Some(url) = &shape.endpoint_url
+        && !(url.starts_with("http://") || url.starts_with("https://"))
+    {
+        check.problem("/shape/endpoint_url", format!("{url:?} must start with https:// or http://"));
     }
     if shape.instance_types.is_empty() {
         check.problem("/shape/instance_types", "name at least one instance type, such as t3.small");

@@ -186,7 +186,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_is_read_with_its_code_its_request_and_its_wish() {
         let error = answered(
-            "HTTP/1.1 503 X\r\nRetry-After: 7\r\nContent-Length: 140\r\n\r\n<Response><Errors><Error><Code>\
+            "HTTP/1.1 503 X\r\nx-amzn-requestid: r-1\r\nRetry-After: 7\r\nContent-Length: 140\r\n\r\n<Response><Errors><Error><Code>\
              RequestLimitExceeded</Code><Message>slow down</Message></Error></Errors><RequestID>r-1</RequestID></Response>",
             false,
         )

@@ -43,16 +43,16 @@ async fn an_endpoint_is_a_probe_until_the_instance_runs() {
     let provider = provider();
     let wanted = shape(&region, &json!({ "endpoint": { "after": "status_checks" } }));
     let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
-    let mut waited = Vec::new();
+    let mut reasons = Vec::new();
     let endpoint = loop {
         match provider.lookup_endpoint(&ctx(&key("n-0", 1)), &lease).await.unwrap() {
             EndpointLookup::Found(endpoint) => break endpoint,
-            EndpointLookup::NotReady(why) => waited.push(why),
+            EndpointLookup::NotReady(why) => reasons.push(why),
         }
-        assert!(waited.len() < 100, "{waited:?}");
+        assert!(reasons.len() < 100, "{reasons:?}");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     };
-    assert_eq!(waited[0], format!("{} is pending", lease.lease_id));
+    assert_eq!(reasons[0], format!("{} is pending", lease.lease_id));
     assert_eq!(endpoint.port, 22);
     let listing = provider.list(&run()).await.unwrap();
     assert_eq!(listing.leases[0].endpoint, Some(endpoint), "a listing states the very same endpoint");
