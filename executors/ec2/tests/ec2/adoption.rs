@@ -7,9 +7,7 @@ use executor_api::{
 };
 use serde_json::json;
 
-use crate::bench::{
-    create, ctx, desired, destroy, failure, key, persist, provider, run, shape, template, try_create,
-};
+use crate::bench::{create, ctx, desired, destroy, failure, key, persist, provider, run, shape, template};
 use crate::world::Region;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,7 +57,7 @@ async fn adopt_only_makes_nothing_and_finds_what_is_there() {
     let nothing = create(&provider, &ctx(&key), &wanted, CreateMode::AdoptOnly).await.unwrap();
     assert!(matches!(nothing, CreateOutcome::Absent { .. }));
     assert_eq!(region.calls("RunInstances"), 0);
-    let made = try_create(&provider, &key, &shape).await.unwrap();
+    let made = persist(&provider, &key, &shape).await;
     match create(&provider, &ctx(&key), &wanted, CreateMode::AdoptOnly).await.unwrap() {
         CreateOutcome::Leased { lease, endpoint } => {
             assert_eq!(lease.lease_id, made.lease_id);
@@ -75,8 +73,8 @@ async fn instances_of_another_uid_are_listed_as_foreign_and_left_alone() {
     let (provider, shape) = (provider(), shape(&region, &json!({})));
     let theirs =
         executor_api::AttemptKey { run: executor_api::RunId::new("demo", "other").unwrap(), ..key("n-0", 1) };
-    let foreign = try_create(&provider, &theirs, &shape).await.unwrap();
-    let ours = try_create(&provider, &key("n-0", 1), &shape).await.unwrap();
+    let foreign = persist(&provider, &theirs, &shape).await;
+    let ours = persist(&provider, &key("n-0", 1), &shape).await;
     assert_ne!(foreign.lease_id, ours.lease_id);
     let listing = provider.list(&run()).await.unwrap();
     assert!(listing.complete && listing.leases.len() == 2);
@@ -96,7 +94,7 @@ async fn a_listing_is_read_to_its_last_page() {
     region.config(&json!({ "page": 2 }));
     let (provider, shape) = (provider(), shape(&region, &json!({})));
     for index in 0..5 {
-        try_create(&provider, &key(&format!("n-{index}"), 1), &shape).await.unwrap();
+        persist(&provider, &key(&format!("n-{index}"), 1), &shape).await;
     }
     let before = region.calls("DescribeInstances");
     let listing = provider.list(&run()).await.unwrap();
@@ -115,8 +113,8 @@ async fn a_listing_is_read_to_its_last_page() {
 async fn an_attempt_is_found_in_whichever_region_it_is() {
     let (Some(one), Some(other)) = (Region::take(), Region::take()) else { return };
     let provider = provider();
-    let here = try_create(&provider, &key("n-0", 1), &shape(&one, &json!({}))).await.unwrap();
-    let there = try_create(&provider, &key("n-1", 1), &shape(&other, &json!({}))).await.unwrap();
+    let here = persist(&provider, &key("n-0", 1), &shape(&one, &json!({}))).await;
+    let there = persist(&provider, &key("n-1", 1), &shape(&other, &json!({}))).await;
     for (key, lease, region) in [(key("n-0", 1), &here, &one), (key("n-1", 1), &there, &other)] {
         match provider.find(&key).await {
             Reading::Present { facts, .. } => {

@@ -18,10 +18,13 @@ use crate::world::Region;
 
 /// What the tests declare of their world.
 pub(crate) const VISIBILITY: Visibility =
-    Visibility { listing_lag: Duration::from_millis(500), late_landing: Duration::from_millis(700) };
+    Visibility { listing_lag: Duration::from_millis(600), late_landing: Duration::from_millis(1500) };
 
 /// How long a call may take.
-pub(crate) const CALL: Duration = Duration::from_millis(1500);
+pub(crate) const CALL: Duration = Duration::from_secs(2);
+
+/// How long, in seconds, an act is held up so that it lands just after its call was given up.
+pub(crate) const LATE: f64 = 2.1;
 
 /// The provider's own settings, scaled.
 pub(crate) fn config() -> Ec2Config {

@@ -3,7 +3,7 @@
 use executor_api::{EndpointLookup, ExecutorErrorKind, LeaseProvider as _, Life, RejectReason};
 use serde_json::json;
 
-use crate::bench::{allowance, ctx, destroy, failure, key, provider, run, shape, try_create};
+use crate::bench::{allowance, ctx, destroy, failure, key, persist, provider, run, shape};
 use crate::world::Region;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,7 +19,7 @@ async fn a_launch_carries_tags_user_data_and_place() {
         }),
     );
     let provider = provider();
-    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let lease = persist(&provider, &key("n-0", 1), &wanted).await;
     let made = region.the_only_one();
     assert_eq!(made.id, lease.lease_id.0);
     assert_eq!(made.owner, Some(key("n-0", 1)));
@@ -42,7 +42,7 @@ async fn an_endpoint_is_a_probe_until_the_instance_runs() {
     region.config(&json!({ "pending_s": 0.6 }));
     let provider = provider();
     let wanted = shape(&region, &json!({ "endpoint": { "after": "status_checks" } }));
-    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let lease = persist(&provider, &key("n-0", 1), &wanted).await;
     let mut reasons = Vec::new();
     let endpoint = loop {
         match provider.lookup_endpoint(&ctx(&key("n-0", 1)), &lease).await.unwrap() {
@@ -63,7 +63,7 @@ async fn a_spot_interruption_is_told_with_its_reason() {
     let Some(region) = Region::take() else { return };
     let provider = provider();
     let wanted = shape(&region, &json!({ "market": "spot" }));
-    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let lease = persist(&provider, &key("n-0", 1), &wanted).await;
     region.steer(&json!({ "end": { "instance_id": lease.lease_id.0, "code": "Server.SpotInstanceTermination",
                                    "message": "Server.SpotInstanceTermination: Spot instance termination" } }));
     let listing = provider.list(&run()).await.unwrap();
@@ -79,11 +79,11 @@ async fn a_spot_interruption_is_told_with_its_reason() {
 async fn a_stopped_instance_is_lost_and_ended() {
     let Some(region) = Region::take() else { return };
     let (provider, wanted) = (provider(), shape(&region, &json!({})));
-    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let lease = persist(&provider, &key("n-0", 1), &wanted).await;
     region.steer(&json!({ "stop": lease.lease_id.0 }));
     assert_eq!(provider.list(&run()).await.unwrap().leases[0].life, Life::Ending);
     // An attempt that lost its answer and finds it stopped still takes it, so that it is ended and not forgotten.
-    assert_eq!(try_create(&provider, &key("n-0", 1), &wanted).await.unwrap().lease_id, lease.lease_id);
+    assert_eq!(persist(&provider, &key("n-0", 1), &wanted).await.lease_id, lease.lease_id);
     destroy(&provider, &key("n-0", 1), &lease).await;
     assert!(region.living().is_empty());
 }
@@ -93,7 +93,7 @@ async fn ending_twice_and_while_it_shuts_down_is_success() {
     let Some(region) = Region::take() else { return };
     region.config(&json!({ "shutting_down_s": 0.5 }));
     let (provider, wanted) = (provider(), shape(&region, &json!({})));
-    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let lease = persist(&provider, &key("n-0", 1), &wanted).await;
     provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap();
     provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap();
     assert_eq!(region.calls("TerminateInstances"), 1, "what shuts down is not told again");
@@ -106,7 +106,7 @@ async fn ending_twice_and_while_it_shuts_down_is_success() {
 async fn termination_protection_is_respected_and_explained() {
     let Some(region) = Region::take() else { return };
     let (provider, wanted) = (provider(), shape(&region, &json!({})));
-    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let lease = persist(&provider, &key("n-0", 1), &wanted).await;
     region.steer(&json!({ "protect": lease.lease_id.0 }));
     let error = provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap_err();
     assert_eq!(error.kind, ExecutorErrorKind::Rejected(RejectReason::Authorisation));
@@ -119,7 +119,7 @@ async fn termination_protection_is_respected_and_explained() {
 async fn a_lost_answer_to_an_end_is_looked_up() {
     let Some(region) = Region::take() else { return };
     let (provider, wanted) = (provider(), shape(&region, &json!({})));
-    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let lease = persist(&provider, &key("n-0", 1), &wanted).await;
     region.faults(&json!([{ "action": "TerminateInstances", "when": "after", "kind": "drop" }]));
     let error = provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap_err();
     assert_eq!(error.kind, ExecutorErrorKind::Ambiguous);
@@ -132,7 +132,7 @@ async fn an_end_takes_the_duplicates_along() {
     let Some(region) = Region::take() else { return };
     region.faults(&json!([{ "action": "RunInstances", "kind": "twice" }]));
     let (provider, wanted) = (provider(), shape(&region, &json!({})));
-    let lease = try_create(&provider, &key("n-0", 1), &wanted).await.unwrap();
+    let lease = persist(&provider, &key("n-0", 1), &wanted).await;
     assert_eq!(region.living().len(), 2);
     destroy(&provider, &key("n-0", 1), &lease).await;
     assert!(region.living().is_empty());

@@ -7,7 +7,7 @@ use executor_api::{LeaseProvider as _, Life};
 use executor_ec2::{Ec2Config, Ec2Provider, Tokens};
 use serde_json::json;
 
-use crate::bench::{CALL, allowance, config, key, persist, provider, run, shape};
+use crate::bench::{LATE, allowance, config, key, persist, provider, run, shape};
 use crate::world::Region;
 
 /// How many nodes; `EC2_MANY=500` is the long form.
@@ -18,7 +18,7 @@ fn many() -> usize {
 /// Every third launch loses its answer after the act, every tenth acts only after it was given up.
 fn faults() -> serde_json::Value {
     json!([
-        { "action": "RunInstances", "kind": "delay", "s": CALL.as_secs_f64() + 0.2, "every": 10, "times": -1 },
+        { "action": "RunInstances", "kind": "delay", "s": LATE, "every": 10, "times": -1 },
         { "action": "RunInstances", "when": "after", "kind": "drop", "every": 3, "times": -1 },
     ])
 }

@@ -10,7 +10,7 @@ use executor_api::{
 use serde_json::{Value, json};
 
 use crate::bench::{
-    CALL, allowance, create, ctx, desired, destroy, failure, key, persist, provider, run, shape, try_create,
+    CALL, LATE, allowance, create, ctx, desired, destroy, failure, key, persist, provider, run, shape,
 };
 use crate::world::Region;
 
@@ -33,7 +33,7 @@ async fn h01_listing_is_blind_right_after_a_create() {
 async fn h01_with_a_create_that_lands_after_its_timeout() {
     let Some(region) = Region::take() else { return };
     region.config(&json!({ "lag_s": 0.3 }));
-    region.faults(&json!([{ "action": "RunInstances", "kind": "delay", "s": CALL.as_secs_f64() + 0.3 }]));
+    region.faults(&json!([{ "action": "RunInstances", "kind": "delay", "s": LATE }]));
     let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
 
     let begun = Instant::now();
@@ -64,7 +64,7 @@ async fn h02_a_mismatch_proves_that_an_earlier_create_was_accepted() {
     region.the_only_one();
 
     region.config(&json!({ "lag_s": 0.0 }));
-    assert_eq!(try_create(&provider, &key, &other).await.unwrap().lease_id.0, made.id);
+    assert_eq!(persist(&provider, &key, &other).await.lease_id.0, made.id);
     region.the_only_one();
 }
 
@@ -77,7 +77,7 @@ async fn h02_a_mismatch_whose_instance_lost_its_tags_is_adopted_by_its_token() {
     let made = region.the_only_one();
     region.steer(&json!({ "change": { "id": made.id, "tags": { "reconciler/node": null } } }));
     let other = shape(&region, &json!({ "tags": { "more": "x" } }));
-    assert_eq!(try_create(&provider, &key, &other).await.unwrap().lease_id.0, made.id);
+    assert_eq!(persist(&provider, &key, &other).await.lease_id.0, made.id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +90,7 @@ async fn h02_a_changed_spec_is_another_attempt_with_a_token_of_its_own() {
     let error = failure(&provider, &key("n-0", 1), &shape(&region, &json!({}))).await;
     assert_eq!(error.kind, ExecutorErrorKind::Rejected(RejectReason::Capacity));
     let other = shape(&region, &json!({ "instance_types": ["t3.large"] }));
-    try_create(&provider, &key("n-0", 2), &other).await.unwrap();
+    persist(&provider, &key("n-0", 2), &other).await;
     assert_eq!(region.the_only_one().kind, "t3.large");
     assert_eq!(region.tokens().len(), 2);
 }
@@ -111,7 +111,7 @@ async fn h03_a_token_of_a_terminated_instance_ends_the_attempt() {
 
         let error = failure(&provider, &key("n-0", 1), &shape).await;
         assert_eq!(error.kind, ExecutorErrorKind::Gone, "{spent}: {}", error.summary());
-        let lease = try_create(&provider, &key("n-0", 2), &shape).await.unwrap();
+        let lease = persist(&provider, &key("n-0", 2), &shape).await;
         assert_ne!(lease.lease_id.0, reclaimed);
         assert_eq!(region.the_only_one().id, lease.lease_id.0);
     }
@@ -121,9 +121,9 @@ async fn h03_a_token_of_a_terminated_instance_ends_the_attempt() {
 async fn h03_a_dead_instance_of_an_earlier_attempt_is_not_adopted() {
     let Some(region) = Region::take() else { return };
     let (provider, shape) = (provider(), shape(&region, &json!({})));
-    let first = try_create(&provider, &key("n-0", 1), &shape).await.unwrap();
+    let first = persist(&provider, &key("n-0", 1), &shape).await;
     destroy(&provider, &key("n-0", 1), &first).await;
-    let second = try_create(&provider, &key("n-0", 2), &shape).await.unwrap();
+    let second = persist(&provider, &key("n-0", 2), &shape).await;
     assert_ne!(first.lease_id, second.lease_id);
     region.the_only_one();
 }
@@ -137,7 +137,7 @@ async fn h04_a_call_that_failed_made_the_instance_anyway() {
     let error = failure(&provider, &key, &shape).await;
     assert_eq!(error.kind, ExecutorErrorKind::Ambiguous, "{}", error.summary());
     // The lookup comes before the next launch, and finds it.
-    let lease = try_create(&provider, &key, &shape).await.unwrap();
+    let lease = persist(&provider, &key, &shape).await;
     assert_eq!(lease.lease_id.0, region.the_only_one().id);
     assert_eq!(region.calls("RunInstances"), 1);
     destroy(&provider, &key, &lease).await;
@@ -163,7 +163,7 @@ async fn h04_of_two_instances_the_older_is_kept_by_everybody() {
     let Some(region) = Region::take() else { return };
     region.faults(&json!([{ "action": "RunInstances", "kind": "twice" }]));
     let (key, shape) = (key("n-0", 1), shape(&region, &json!({})));
-    try_create(&provider(), &key, &shape).await.unwrap();
+    persist(&provider(), &key, &shape).await;
     let both = region.living();
     assert_eq!(both.len(), 2);
     // Two drivers at once, each after a restart.
@@ -177,7 +177,7 @@ async fn h04_of_two_instances_the_older_is_kept_by_everybody() {
 async fn h07_answers_that_only_look_like_gone() {
     let Some(region) = Region::take() else { return };
     let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
-    let lease = try_create(&provider, &key, &shape).await.unwrap();
+    let lease = persist(&provider, &key, &shape).await;
     allowance().await;
     let faults: [(&str, Value); 3] = [
         ("throttled", json!({ "kind": "error", "status": 503, "code": "RequestLimitExceeded" })),
@@ -212,7 +212,7 @@ async fn h07_answers_that_only_look_like_gone() {
 async fn h07_a_listing_that_ends_in_the_middle_is_no_listing() {
     let Some(region) = Region::take() else { return };
     let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
-    try_create(&provider, &key, &shape).await.unwrap();
+    persist(&provider, &key, &shape).await;
     region.faults(&json!([{ "action": "DescribeInstances", "when": "after", "kind": "short", "times": -1 }]));
     assert!(matches!(provider.find(&key).await, Reading::Unknown { .. }));
     provider.list(&run()).await.unwrap_err();
@@ -225,7 +225,7 @@ async fn h07_not_found_right_after_the_create_is_too_young_to_be_seen() {
     let Some(region) = Region::take() else { return };
     region.config(&json!({ "lag_s": 0.4, "id_lag_s": 0.4 }));
     let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
-    let lease = try_create(&provider, &key, &shape).await.unwrap();
+    let lease = persist(&provider, &key, &shape).await;
     let looked = provider.lookup_endpoint(&ctx(&key), &lease).await.unwrap();
     assert!(format!("{looked:?}").contains("not visible yet"), "{looked:?}");
     let error = provider.destroy(&ctx(&key), &lease).await.unwrap_err();
@@ -239,7 +239,7 @@ async fn h07_not_found_right_after_the_create_is_too_young_to_be_seen() {
 async fn h07_one_empty_listing_ends_nothing() {
     let Some(region) = Region::take() else { return };
     let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
-    let lease = try_create(&provider, &key, &shape).await.unwrap();
+    let lease = persist(&provider, &key, &shape).await;
     allowance().await;
     // The lookup by tags shows nothing; the lease is known by its id, and is asked for by it.
     region.faults(&json!([{ "action": "DescribeInstances", "kind": "nothing" }]));
@@ -251,7 +251,7 @@ async fn h07_one_empty_listing_ends_nothing() {
 async fn h06_not_found_for_a_long_known_instance_is_absence() {
     let Some(region) = Region::take() else { return };
     let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
-    let lease = try_create(&provider, &key, &shape).await.unwrap();
+    let lease = persist(&provider, &key, &shape).await;
     allowance().await;
     region.steer(&json!({ "forget": lease.lease_id.0 }));
     provider.destroy(&ctx(&key), &lease).await.unwrap();
@@ -263,9 +263,7 @@ async fn h10_the_whole_group_runs_into_the_operation_timeout() {
     let Some(region) = Region::take() else { return };
     // Each first launch lands only after it was given up, and listings lag behind that.
     region.config(&json!({ "lag_s": 0.4 }));
-    region.faults(
-        &json!([{ "action": "RunInstances", "kind": "delay", "s": CALL.as_secs_f64() + 0.2, "times": 10 }]),
-    );
+    region.faults(&json!([{ "action": "RunInstances", "kind": "delay", "s": LATE, "times": 10 }]));
     let (provider, shape) = (Arc::new(provider()), shape(&region, &json!({})));
     let nodes: Vec<_> = (0..10)
         .map(|index| {
@@ -298,7 +296,7 @@ async fn h14_a_capacity_outage_is_told_at_once_and_tried_by_nobody_else() {
     }
     assert_eq!(region.calls("RunInstances"), 3, "one call each: nothing is retried inside");
     region.faults(&json!([]));
-    try_create(&provider, &key, &shape).await.unwrap();
+    persist(&provider, &key, &shape).await;
     region.the_only_one();
 }
 
