@@ -84,7 +84,13 @@ impl Cli {
         // After `logs`, `-f` means "follow", as people expect.
         let command =
             Self::command().mut_subcommand("logs", |logs| logs.mut_arg("file", |file| file.short(None)));
-        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+        let read = command.try_get_matches().and_then(|matches| Self::from_arg_matches(&matches));
+        read.unwrap_or_else(|error| {
+            // Nothing to be done about an output that is gone.
+            let _ = error.print();
+            // Asked-for help is no mistake; a mistake is an error like any other, and 2 means something else here.
+            std::process::exit(i32::from(error.use_stderr()))
+        })
     }
 }
 

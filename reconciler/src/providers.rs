@@ -9,6 +9,8 @@ use reconciler_core::ClusterShape;
 use reconciler_driver::ExecutorTable;
 use schemars::{Schema, SchemaGenerator};
 
+#[cfg(feature = "ec2")]
+mod ec2;
 #[cfg(feature = "fake")]
 mod fake;
 #[cfg(feature = "bootstrap-probe")]
@@ -21,6 +23,8 @@ pub use process::SUPERVISE;
 
 /// The rows, in order of name.
 pub const PROVIDERS: &[Provider] = &[
+    #[cfg(feature = "ec2")]
+    ec2::PROVIDER,
     #[cfg(feature = "fake")]
     fake::PROVIDER,
     #[cfg(feature = "process")]

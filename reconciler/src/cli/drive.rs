@@ -11,6 +11,7 @@ use super::output::remark;
 use crate::run::client::Client;
 use crate::run::dir::RunDir;
 use crate::run::live::{Aim, Live};
+use crate::run::lock::holder;
 use crate::run::protocol::Request;
 use reconciler::file::DurationText;
 
@@ -38,7 +39,7 @@ pub(crate) async fn driver_of(dir: &RunDir) -> Result<Option<Client>, Failure> {
         if let Some(client) = Client::connect(dir).await? {
             return Ok(Some(client));
         }
-        if crate::run::lock::holder(dir).is_none() {
+        if holder(dir).is_none() {
             return Ok(None);
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -82,15 +83,24 @@ pub(crate) async fn carry_out(
     aim: Aim,
     following: Following,
 ) -> Result<Ended, Failure> {
-    while let Some(client) = driver_of(dir).await? {
-        match through(client, dir, request.clone(), following).await? {
-            Ended::Stopped => {}
-            ended => return Ok(ended),
+    let mut tries = 0;
+    loop {
+        while let Some(client) = driver_of(dir).await? {
+            match through(client, dir, request.clone(), following).await? {
+                Ended::Stopped => {}
+                ended => return Ok(ended),
+            }
+        }
+        match alone(dir, aim.clone(), following).await {
+            // Somebody began to drive in this very moment: the order goes to that one.
+            Err(Failure { code: Code::Refused, .. }) if tries < 5 && holder(dir).is_some() => tries += 1,
+            Err(failure) => return Err(failure),
+            Ok((live, ended)) => {
+                live.close().await?;
+                return Ok(ended);
+            }
         }
     }
-    let (live, ended) = alone(dir, aim, following).await?;
-    live.close().await?;
-    Ok(ended)
 }
 
 /// [`carry_out`], to the last words.

@@ -127,6 +127,11 @@ impl Progress {
         if is_lively() && status.nodes.len() <= 30 { self.redraw(status) } else { self.changes(status) }
     }
 
+    /// Something else was written to the terminal: what was drawn stays above it.
+    pub(crate) fn leave_standing(&mut self) {
+        self.drawn = 0;
+    }
+
     fn redraw(&mut self, status: &Status) -> Result<(), Failure> {
         let table = status_table(status);
         let up = if self.drawn > 0 { format!("\x1b[{}A\x1b[J", self.drawn) } else { String::new() };

@@ -59,6 +59,7 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
                     && let Some(change) = watcher.look(path)
                 {
                     take_over(&live, &watcher.path, change).await;
+                    progress.leave_standing();
                 }
             }
         }

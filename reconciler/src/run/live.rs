@@ -10,8 +10,7 @@ use reconciler::file::{self, Loaded};
 use reconciler::providers::{self, Site};
 use reconciler_core::{ClusterShape, Hold, HoldBy};
 use reconciler_driver::{
-    Changeset, DriverHandle, ExecutorTable, MetaChange, Rules, ShellConfig, StateStore, StopReason,
-    TokioTimer,
+    DriverHandle, ExecutorTable, MetaChange, Rules, ShellConfig, StateStore, StopReason, TokioTimer,
 };
 use tokio::sync::{Mutex, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -90,8 +89,7 @@ impl Live {
         let stored = Stored::look(dir)?;
         let intent = resolve(dir, &aim, stored.as_ref())?;
         check(&aim, &intent, &table).await?;
-        let mut store = state::open(dir)?;
-        state::prepare(dir, &mut store, stored.as_ref(), &intent.shape, &intent.notes)?;
+        let store = state::prepare(dir, stored.as_ref(), &intent.shape, &intent.notes)?;
         let config = ShellConfig {
             desired: intent.shape.clone(),
             policy: intent.notes.policy.clone(),
@@ -271,9 +269,11 @@ impl Live {
         let (live, mut changes) = (Arc::downgrade(self), self.handle.watch());
         tokio::spawn(async move {
             loop {
+                let started = tokio::time::Instant::now();
                 let Some(strong) = live.upgrade() else { return };
                 let Ok(status) = strong.status().await else { return };
                 drop(strong);
+                let cost = started.elapsed();
                 if sender.send(status).await.is_err() {
                     return;
                 }
@@ -281,7 +281,8 @@ impl Live {
                     next = changes.changed() => if next.is_err() { return },
                     () = sender.closed() => return,
                 }
-                tokio::time::sleep(Duration::from_millis(30)).await;
+                // A large run takes its time to be written down; most of the driver's time is for driving.
+                tokio::time::sleep(Duration::from_millis(30).max(cost * 5)).await;
             }
         });
         receiver
@@ -317,7 +318,8 @@ impl Live {
         let _lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;
         let mut store = state::open(dir)?;
         let stored = Stored::load(dir, &mut store)?.ok_or_else(missing)?;
-        let mut holds = stored.image.state.holds.clone();
+        let image = &stored.image;
+        let mut holds = image.state.holds.clone();
         let known = |node: &LogicalNodeId| status::explain_stored(&stored, node).map(|_| ());
         match request {
             Request::Pause { node, reason } => {
@@ -331,14 +333,8 @@ impl Live {
             }
             other => return Err(Failure::error(format!("not a matter of holds: {other:?}"))),
         }
-        let state = &stored.image.state;
-        let meta = MetaChange {
-            observed_generation: state.observed_generation,
-            next_attempt_id: state.next_attempt_id,
-            holds: Some(holds),
-            ..MetaChange::default()
-        };
-        let changes = Changeset { seq: 0, upserted: Vec::new(), removed: Vec::new(), meta };
+        let meta = MetaChange { holds: Some(holds), ..MetaChange::default() };
+        let changes = state::changes(image.state.observed_generation, image.state.next_attempt_id, meta);
         store.commit(&changes).map_err(|error| Failure::while_doing("storing the holds", &error))?;
         Ok(vec!["nobody drives this run; the change counts from the next apply or run".to_owned()])
     }

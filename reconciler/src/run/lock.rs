@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +60,7 @@ impl Lock {
         let failed = |error: std::io::Error| {
             LockError::Failed(Failure::while_doing(format_args!("locking {}", dir.lock().display()), &error))
         };
+        let mut tries = 0;
         loop {
             let mut file = OpenOptions::new()
                 .read(true)
@@ -70,6 +72,12 @@ impl Lock {
                 .map_err(failed)?;
             match file.try_lock() {
                 Ok(()) => {}
+                // One who only looks whether it is held holds it too, for an instant.
+                Err(TryLockError::WouldBlock) if tries < 5 => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
                 Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(dir))),
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }

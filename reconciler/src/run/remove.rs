@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cli::failure::Failure;
 use crate::run::dir::RunDir;
 use crate::run::lock::{Lock, LockError};
-use crate::run::state::Stored;
+use crate::run::state::{Stored, files_of, remove_if_there};
 
 /// Removes the run's files and its directory.
 pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
@@ -18,21 +18,17 @@ pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
         return Err(Failure::error(format!("run {} has nodes again; somebody else made them", dir.run())));
     }
     let doing = |path: &Path| format!("removing {}", path.display());
-    let store = dir.store();
-    let beside = |suffix: &str| {
-        let mut name = store.clone().into_os_string();
-        name.push(suffix);
-        std::path::PathBuf::from(name)
-    };
-    for path in [dir.socket(), beside("-wal"), beside("-shm"), store.clone()] {
-        absent(std::fs::remove_file(&path)).map_err(|error| Failure::while_doing(doing(&path), &error))?;
+    let new = dir.path().join("state.db.new");
+    for path in
+        [dir.socket()].into_iter().chain(files_of(&new)).chain(files_of(&dir.store()).into_iter().rev())
+    {
+        remove_if_there(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
     }
     // The lock's file goes last and while it is held: whoever waits for it finds that it is no longer there.
     for path in [dir.sessions(), dir.nodes()] {
         remove_empty(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
     }
-    absent(std::fs::remove_file(dir.lock()))
-        .map_err(|error| Failure::while_doing(doing(&dir.lock()), &error))?;
+    remove_if_there(&dir.lock()).map_err(|error| Failure::while_doing(doing(&dir.lock()), &error))?;
     absent(std::fs::remove_dir(dir.path())).map_err(|error| Failure::while_doing(doing(dir.path()), &error))
 }
 

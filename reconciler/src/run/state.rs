@@ -1,5 +1,11 @@
 //! A run's stored state as the commands see it: the driver's image, and this program's own notes beside it.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use executor_api::RunId;
 use reconciler_core::{ClusterShape, ClusterState};
 use reconciler_driver::{Changeset, MetaChange, SqliteStore, StateImage, StateStore, StoreError};
@@ -67,31 +73,87 @@ pub(crate) fn notes_text(notes: &Notes) -> Result<String, Failure> {
     serde_json::to_string(notes).map_err(|error| Failure::while_doing("writing the run's notes", &error))
 }
 
-/// Stores what has to be there before the driver starts: for a new run its identity and shape, and the notes.
+/// Stores what has to be there before the driver starts, for the holder of the lock: for a new run its identity and
+/// shape, and always the notes. Gives the store to drive with.
 pub(crate) fn prepare(
     dir: &RunDir,
-    store: &mut SqliteStore,
     stored: Option<&Stored>,
     shape: &ClusterShape,
     notes: &Notes,
-) -> Result<(), Failure> {
-    let fresh = ClusterState::default();
-    let state = stored.map_or(&fresh, |stored| &stored.image.state);
-    let new = stored.is_none();
-    let changes = Changeset {
-        seq: 0,
-        upserted: Vec::new(),
-        removed: Vec::new(),
-        meta: MetaChange {
-            run: new.then(|| shape.run_id.clone()),
-            observed_generation: state.observed_generation,
-            next_attempt_id: state.next_attempt_id,
-            holds: None,
-            desired: new.then(|| std::sync::Arc::new(shape.clone())),
-            annotations: [(NOTES_KEY.to_owned(), Some(notes_text(notes)?))].into(),
-        },
+) -> Result<SqliteStore, Failure> {
+    if stored.is_none() {
+        found(dir, shape, notes)?;
+    }
+    let mut store = open(dir)?;
+    if let Some(stored) = stored {
+        let state = &stored.image.state;
+        let changes = changes(
+            state.observed_generation,
+            state.next_attempt_id,
+            MetaChange { annotations: annotations(notes)?, ..MetaChange::default() },
+        );
+        store.commit(&changes).map_err(|error| failed(dir, &error))?;
+    }
+    Ok(store)
+}
+
+/// Founds a run: its store appears under its name in one step and complete, so that whoever looks at the same moment
+/// sees a whole state or none.
+fn found(dir: &RunDir, shape: &ClusterShape, notes: &Notes) -> Result<(), Failure> {
+    let new = dir.path().join("state.db.new");
+    let doing =
+        |error: io::Error| Failure::while_doing(format_args!("making {}", dir.store().display()), &error);
+    for left in files_of(&new).into_iter().chain(files_of(&dir.store())) {
+        remove_if_there(&left).map_err(doing)?;
+    }
+    let mut store = SqliteStore::open(&new).map_err(|error| failed(dir, &error))?;
+    let meta = MetaChange {
+        run: Some(shape.run_id.clone()),
+        desired: Some(Arc::new(shape.clone())),
+        annotations: annotations(notes)?,
+        ..MetaChange::default()
     };
-    store.commit(&changes).map_err(|error| failed(dir, &error))
+    store
+        .commit(&changes(0, ClusterState::default().next_attempt_id, meta))
+        .map_err(|error| failed(dir, &error))?;
+    // Closing moves everything into the one file.
+    drop(store);
+    let [_, beside @ ..] = files_of(&new);
+    if let Some(left) = beside.iter().find(|path| path.exists()) {
+        return Err(Failure::error(format!(
+            "{} was not closed; is another program reading it?",
+            left.display()
+        )));
+    }
+    std::fs::rename(&new, dir.store()).map_err(doing)?;
+    File::open(dir.path()).and_then(|dir| dir.sync_all()).map_err(doing)
+}
+
+/// A store's file, and those that SQLite keeps beside it.
+pub(crate) fn files_of(store: &Path) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"].map(|suffix| {
+        let mut name = store.as_os_str().to_owned();
+        name.push(suffix);
+        name.into()
+    })
+}
+
+/// Removes a file; one that is not there is as good.
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn annotations(notes: &Notes) -> Result<BTreeMap<String, Option<String>>, Failure> {
+    Ok([(NOTES_KEY.to_owned(), Some(notes_text(notes)?))].into())
+}
+
+/// A changeset without slots, of one who is not a driver.
+pub(crate) fn changes(observed_generation: u64, next_attempt_id: u64, meta: MetaChange) -> Changeset {
+    let meta = MetaChange { observed_generation, next_attempt_id, ..meta };
+    Changeset { seq: 0, upserted: Vec::new(), removed: Vec::new(), meta }
 }
 
 /// A new run's identity: its name, and a uid that no other run has.

@@ -247,3 +247,16 @@ fn an_idle_cluster_is_only_looked_at() {
     let ticks = std::fs::read_to_string(format!("/proc/{}/stat", run.child.id())).unwrap();
     assert!(!ticks.is_empty());
 }
+
+#[test]
+fn two_applies_at_the_same_moment_share_one_driver() {
+    let lab = Lab::with(&web("race", 2, ""));
+    let mut both: Vec<_> = (0..3).map(|_| lab.background(&["apply", "-q", "--timeout", "30s"])).collect();
+    for apply in &mut both {
+        assert_eq!(apply.wait(), 0, "{}", apply.output());
+    }
+    let attempts = lab.attempts();
+    assert_eq!(attempts.len(), 2);
+    assert!(attempts.values().all(|attempt| *attempt <= 2), "made once: {attempts:?}");
+    assert_eq!(lab.pids("web-0").len(), 1);
+}
