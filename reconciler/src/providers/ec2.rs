@@ -23,8 +23,5 @@ fn build(site: &Site) -> Executor {
 }
 
 fn schemas(generator: &mut SchemaGenerator) -> Settings {
-    Settings {
-        shape: generator.subschema_for::<Ec2Shape>(),
-        boot: generator.subschema_for::<ProbeBoot>(),
-    }
+    Settings { shape: generator.subschema_for::<Ec2Shape>(), boot: generator.subschema_for::<ProbeBoot>() }
 }

@@ -180,7 +180,12 @@ impl Drop for Lab {
         // A failed test leaves nodes; they must not outlive it.
         for run in fs::read_dir(&self.state).into_iter().flatten().flatten() {
             let name = run.file_name().to_string_lossy().into_owned();
-            let _ = self.output(&["--run", &name, "destroy", "-y", "-q", "--timeout", "20s"]);
+            // An operation that a killed driver left is waited out in full: half a minute.
+            let output = self.output(&["--run", &name, "destroy", "-y", "-q", "--timeout", "60s"]);
+            assert!(
+                output.status.success() || std::thread::panicking(),
+                "nodes of {name} are left: {output:?}"
+            );
         }
     }
 }
@@ -215,6 +220,14 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
+        // In good order, so that the next driver need not wait out what this one was doing.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
