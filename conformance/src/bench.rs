@@ -290,6 +290,11 @@ impl Bench {
         self.harness.patience()
     }
 
+    /// How long to watch to see that nothing happens.
+    pub fn quiet(&self) -> Duration {
+        self.harness.quiet()
+    }
+
     // Waiting.
 
     /// Lets time pass.
@@ -400,6 +405,7 @@ trait AnyHarness: Send + Sync {
     async fn clean_up(&self);
     fn call_timeout(&self) -> Duration;
     fn patience(&self) -> Duration;
+    fn quiet(&self) -> Duration;
     fn pace(&self) -> Duration;
 }
 
@@ -428,6 +434,9 @@ impl<H: Harness> AnyHarness for H {
     }
     fn patience(&self) -> Duration {
         Harness::patience(self)
+    }
+    fn quiet(&self) -> Duration {
+        Harness::quiet(self)
     }
     fn pace(&self) -> Duration {
         Harness::pace(self)

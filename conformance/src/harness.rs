@@ -22,7 +22,8 @@ pub enum NodePlan {
     Exits(i32),
 }
 
-/// Something that a case wants to go wrong. "Next" means the next such call for any attempt.
+/// Something that a case wants to go wrong. "Next" means the next such call for any attempt. Where a fault does
+/// not pass by itself (a full disk), it may last until [`Injection::Heal`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Injection {
     /// The next create makes its lease, and its answer never comes.
@@ -121,6 +122,10 @@ pub trait Harness: Send + Sync + fmt::Debug + 'static {
     /// executors that wait through [`Harness::timer`] alone.
     const VIRTUAL_TIME: bool;
 
+    /// The cases that this world cannot put to the test, by name. A `#[test]` of the suite fails when any other case
+    /// is skipped, and when one of these is not. `None`: skips are printed and nothing more.
+    const SKIPS: Option<&'static [&'static str]> = None;
+
     /// The executor under test; each call gives a new instance, which knows nothing of the earlier ones. This is
     /// what a restart of the driver looks like.
     fn executor(&self) -> Executor;
@@ -160,6 +165,11 @@ pub trait Harness: Send + Sync + fmt::Debug + 'static {
 
     /// How long a case waits for a level (an endpoint, a join, a loss) before it fails.
     fn patience(&self) -> Duration {
+        Duration::from_mins(1)
+    }
+
+    /// How long a case watches to see that nothing happens.
+    fn quiet(&self) -> Duration {
         Duration::from_mins(1)
     }
 

@@ -11,13 +11,14 @@
 //! a fault which the harness cannot cause is skipped, and says why.
 //!
 //! Reading order: [`harness`] (what you provide), [`case`] (what a case is), [`mod@bench`] (how a case makes calls),
-//! [`cases`] (the promises), [`runner`] and [`report`]. [`fake`] is the harness of the fake executor.
+//! [`cases`] (the promises), [`runner`] and [`report`]. [`lossy`] causes some faults for any harness; [`fake`] is the harness of the fake executor.
 
 pub mod bench;
 pub mod case;
 pub mod cases;
 pub mod fake;
 pub mod harness;
+pub mod lossy;
 pub mod report;
 pub mod runner;
 pub mod time;
@@ -26,6 +27,7 @@ pub use bench::{Bench, Node, Watch};
 pub use case::{CallEnd, Case, CaseEnd, CaseResult};
 pub use cases::CASES;
 pub use harness::{CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, NodePlan};
+pub use lossy::Losses;
 pub use report::{Report, Verdict};
 pub use runner::{UnknownCase, run_named, run_suite};
 pub use time::TokioTimer;

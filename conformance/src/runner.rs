@@ -33,13 +33,17 @@ pub fn run_suite<H: Harness>(make: impl Fn() -> H, only: Option<&str>) -> Result
 /// Runs one case for a `#[test]`: prints a skip, panics with a failure.
 ///
 /// # Panics
-/// The promise is broken, or there is no such case.
+/// The promise is broken, the case is skipped against [`Harness::SKIPS`], or there is no such case.
 pub fn run_named<H: Harness>(make: impl Fn() -> H, name: &str) {
     match run_suite(make, Some(name)) {
         Err(unknown) => panic!("{unknown}"),
         Ok(report) => {
             println!("{report}");
             assert!(report.is_pass(), "{report}");
+            if let Some(expected) = H::SKIPS {
+                let (skipped, may) = (!report.skipped().is_empty(), expected.contains(&name));
+                assert!(skipped == may, "{report}; in Harness::SKIPS: {may}");
+            }
         }
     }
 }

@@ -850,21 +850,20 @@ fn an_executor_that_declares_no_delay() {
     fails(
         How::DeclaresNoDelay,
         &expect![[r#"
-        dedup::the_same_operation_after_its_end_is_replayed
-        adoption::a_lease_that_lands_late_is_adopted
-        adoption::of_two_leases_one_is_kept
-        adoption::adopt_only_finds_the_lease
-        absent::a_destroyed_lease_is_gone_from_the_world
-        absent::destroying_twice_is_success
-        absent::destroying_what_was_removed_by_hand_is_success
-        absent::destroying_right_after_the_create_leaves_nothing
-        identity::runs_of_one_name_are_kept_apart
-        lease_life::a_dead_lease_is_never_returned
-        lease_life::the_next_attempt_gets_a_lease_of_its_own
-        listing::a_listing_shows_every_lease
-        listing::a_listing_shows_nothing_destroyed_as_alive
-        listing::a_listing_shows_another_uid_of_the_run_as_foreign
-        cancellation::nothing_lands_after_the_declared_time"#]],
+            dedup::the_same_operation_after_its_end_is_replayed
+            adoption::a_lease_that_lands_late_is_adopted
+            adoption::of_two_leases_one_is_kept
+            adoption::adopt_only_finds_the_lease
+            absent::a_destroyed_lease_is_gone_from_the_world
+            absent::destroying_twice_is_success
+            absent::destroying_what_was_removed_by_hand_is_success
+            absent::destroying_right_after_the_create_leaves_nothing
+            identity::runs_of_one_name_are_kept_apart
+            lease_life::the_next_attempt_gets_a_lease_of_its_own
+            listing::a_listing_shows_every_lease
+            listing::a_listing_shows_nothing_destroyed_as_alive
+            listing::a_listing_shows_another_uid_of_the_run_as_foreign
+            cancellation::nothing_lands_after_the_declared_time"#]],
     );
 }
 

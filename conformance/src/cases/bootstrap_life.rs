@@ -46,7 +46,7 @@ pub(crate) async fn a_cancelled_session_runs_no_more(b: Arc<Bench>) -> CaseResul
 pub(crate) async fn a_completed_node_lives_on(b: Arc<Bench>) -> CaseResult {
     let (node, watch) = b.joined(&b.key("web", 0, 1)).await?;
     b.complete(&node).await?;
-    b.rest(b.patience() / 4).await;
+    b.rest(b.quiet()).await;
     let held = b.inventory().await.leases_of(&node.key);
     ensure!(held == [node.lease.lease_id.clone()], "after completion the node holds {held:?}");
     let lost = watch.so_far().into_iter().find(is_end);

@@ -82,7 +82,7 @@ pub(crate) async fn nothing_lands_after_the_declared_time(b: Arc<Bench>) -> Case
         drop_create(&b, &key, moment).await;
         b.rest(late).await;
         let landed = b.inventory().await.leases_of(&key);
-        b.rest(b.patience() / 10).await;
+        b.rest(b.quiet()).await;
         let later = b.inventory().await.leases_of(&key);
         ensure!(later == landed, "{later:?} landed later than the declared {late:?} after the drop");
     }

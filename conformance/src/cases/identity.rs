@@ -71,7 +71,7 @@ pub(crate) async fn a_destroy_touches_only_its_own_attempt(b: Arc<Bench>) -> Cas
     b.absence_counts().await;
     // Whether it is refused or called done is not promised; that it touches nothing is.
     let _ = b.destroy(&ours, &lease).await;
-    b.rest(b.patience()).await;
+    b.rest(b.quiet()).await;
     one_lease(&b, &theirs).await
 }
 

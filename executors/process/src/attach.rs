@@ -38,6 +38,10 @@ pub(crate) async fn attach(
         .with_source(source)
     };
     let mut report = Reporter { place, key, session, sink, sequence: 0, said: String::new() };
+    if session.0 != place.id {
+        report.failed("the attempt has another session".to_owned());
+        return Ok(());
+    }
     let mut joined = None;
     loop {
         if joined.is_none() {

@@ -18,7 +18,7 @@ use tokio::process::Command;
 use tokio::{task, time};
 
 use crate::client::Conversation;
-use crate::executor::{ProcessExecutor, SessionLife, SupervisorCommand, is_over, provider_name};
+use crate::executor::{ProcessExecutor, SessionLife, SupervisorCommand, is_over, provider_name, time_left};
 use crate::layout::{self, LeaseRecord, NodePlace, SessionRecord, file};
 use crate::lock::{SessionLock, Taken};
 use crate::plan::{self, Plan};
@@ -126,8 +126,17 @@ impl Bootstrapper for ProcessExecutor {
         Ok(())
     }
 
-    async fn cancel(&self, ctx: &OperationContext, _: &BootstrapSessionId) -> Result<(), ExecutorError> {
-        stop::stop(&self.place(&ctx.attempt), &ctx.attempt, ctx.deadline)
+    async fn cancel(
+        &self,
+        ctx: &OperationContext,
+        session: &BootstrapSessionId,
+    ) -> Result<(), ExecutorError> {
+        let place = self.place(&ctx.attempt);
+        if session.0 != place.id {
+            // Not the attempt's one session, so there is no such session; the one that runs is left alone.
+            return Ok(());
+        }
+        stop::stop(&place, &ctx.attempt, ctx.deadline)
             .await
             .map(drop)
             .map_err(|error| error.into_executor_error(OperationKind::CancelBootstrap, &ctx.attempt))
@@ -204,8 +213,10 @@ impl ProcessExecutor {
         }
         let (ports, run, of) = (self.ports.clone(), ctx.attempt.run.clone(), slots.clone());
         let context = || format!("the ports of the peers of {} cannot be read", ctx.attempt);
-        let mut reserved = task::spawn_blocking(move || ports.reserve(&run, &of, &names))
+        let reserve = task::spawn_blocking(move || ports.reserve(&run, &of, &names));
+        let mut reserved = time::timeout(time_left(ctx.deadline), reserve)
             .await
+            .map_err(|source| failed(ExecutorErrorKind::Unavailable, context()).with_source(source))?
             .map_err(|source| failed(ExecutorErrorKind::Unavailable, context()).with_source(source))?
             .map_err(|source| failed(ExecutorErrorKind::Unavailable, context()).with_source(source))?;
         Ok(slots

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use executor_api::{
     AttemptKey, Bootstrapper, Endpoint, EndpointAuth, Executor, LeaseFacts, LeaseId, LeaseProvider,
@@ -155,6 +155,11 @@ impl SessionLife {
             }),
         })
     }
+}
+
+/// What is left of the time for a call.
+pub(crate) fn time_left(deadline: SystemTime) -> Duration {
+    deadline.duration_since(SystemTime::now()).unwrap_or_default()
 }
 
 /// Whether the time for a call is up.

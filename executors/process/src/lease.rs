@@ -15,9 +15,9 @@ use executor_api::{
     LogicalNodeSpec, OperationContext, OperationKind, ProviderName, Reading, RejectReason, RunId,
     RunNodeGroupSpec, SpecProblem, Visibility,
 };
-use tokio::task;
+use tokio::{task, time};
 
-use crate::executor::{ProcessExecutor, SessionLife, endpoint, lease_facts, provider_name};
+use crate::executor::{ProcessExecutor, SessionLife, endpoint, lease_facts, provider_name, time_left};
 use crate::layout::{self, LeaseRecord, NodePlace, file};
 use crate::ports::{PortError, Ports, SlotPorts};
 use crate::settings::{self, DataPolicy, ProcessShape};
@@ -165,7 +165,12 @@ impl ProcessExecutor {
             slots.push(ctx.attempt.node.clone());
         }
         let (ports, run, names) = (self.ports.clone(), ctx.attempt.run.clone(), shape.ports.clone());
-        let reserved = task::spawn_blocking(move || ports.reserve(&run, &slots, &names)).await;
+        // Ports belong to the slot: a reservation that comes after the deadline is found by the next create.
+        let reserve = task::spawn_blocking(move || ports.reserve(&run, &slots, &names));
+        let Ok(reserved) = time::timeout(time_left(ctx.deadline), reserve).await else {
+            let context = format!("the ports of {} could not be reserved before the deadline", ctx.attempt);
+            return Err(failed(ExecutorErrorKind::Unavailable, context));
+        };
         let context = format!("no lease for {} without its ports", ctx.attempt);
         match reserved {
             Ok(Ok(mut all)) => Ok(all.remove(&ctx.attempt.node).unwrap_or_default()),

@@ -20,6 +20,8 @@
 mod attach;
 mod bootstrap;
 mod client;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod executor;
 pub mod layout;
 mod lease;

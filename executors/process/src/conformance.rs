@@ -1,0 +1,160 @@
+//! The suite's harness of this executor: a directory of its own for each case, real supervisors and programs in
+//! it, and an inventory that is read off the disk and the process table. Only what is lost on the
+//! way between driver and executor is played; everything else really happens.
+
+mod faults;
+mod inventory;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use conformance::{CannotInject, Harness, Injection, Inventory, Losses, NodePlan, TokioTimer};
+use executor_api::{
+    AttemptKey, BootSpec, Executor, GroupId, JoinSpec, LogicalNodeSpec, NodeRole, NodeTemplate, RunId, Timer,
+};
+use serde_json::{Value, json};
+
+use crate::executor::{ProcessConfig, ProcessExecutor, SupervisorCommand, provider_name};
+use faults::Disturbed;
+
+/// Few ports, so that they can be used up. The nodes of the suite listen on none of theirs.
+const PORTS: std::ops::RangeInclusive<u16> = 27_000..=27_031;
+
+/// What a node of the suite prints once it is up.
+const READY: &str = "the node is up";
+
+/// Sets the runs of one process apart, which share the process table.
+static WORLDS: AtomicU32 = AtomicU32::new(0);
+
+/// A fresh directory with the executor under test on it.
+#[derive(Debug)]
+pub struct ProcessHarness {
+    dir: tempfile::TempDir,
+    config: ProcessConfig,
+    uid: String,
+    losses: Arc<Losses>,
+    disturbed: Mutex<Disturbed>,
+    timer: Arc<dyn Timer>,
+}
+
+impl ProcessHarness {
+    /// A fresh world whose nodes are supervised by this command.
+    ///
+    /// # Panics
+    /// No temporary directory can be made.
+    pub fn new(supervisor: SupervisorCommand) -> Self {
+        #[expect(clippy::expect_used, reason = "a suite without a directory has nothing to say")]
+        let dir = tempfile::tempdir().expect("the suite needs a temporary directory");
+        let config = ProcessConfig {
+            root: dir.path().join("nodes"),
+            port_registry: dir.path().join("ports"),
+            port_range: PORTS,
+            supervisor,
+            self_program: PathBuf::from("/bin/sh"),
+        };
+        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+        Self {
+            dir,
+            config,
+            uid: format!("p{}-{world:06}", std::process::id()),
+            losses: Arc::default(),
+            disturbed: Mutex::default(),
+            timer: Arc::new(TokioTimer::starting_at(SystemTime::now())),
+        }
+    }
+}
+
+#[async_trait]
+impl Harness for ProcessHarness {
+    const VIRTUAL_TIME: bool = false;
+
+    const SKIPS: Option<&'static [&'static str]> = Some(&[
+        "adoption::a_lease_that_lands_late_is_adopted",
+        "adoption::of_two_leases_one_is_kept",
+        "lease_life::a_moved_lease_is_listed_where_it_is",
+        "errors::refusals_are_told_apart",
+        "errors::a_throttle_says_how_long",
+        "listing::an_incomplete_listing_says_so",
+    ]);
+
+    fn executor(&self) -> Executor {
+        self.losses.before(Arc::new(ProcessExecutor::new(self.config.clone())).executor())
+    }
+
+    fn timer(&self) -> Arc<dyn Timer> {
+        Arc::clone(&self.timer)
+    }
+
+    fn run(&self) -> RunId {
+        #[expect(clippy::expect_used, reason = "a process id and a number make a legal uid")]
+        RunId::new("suite", self.uid.clone()).expect("the uid is legal")
+    }
+
+    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec {
+        let script = match plan {
+            NodePlan::Joins => format!("echo {READY}; exec sleep 600"),
+            NodePlan::NeverJoins => "exec sleep 600".to_owned(),
+            NodePlan::Exits(status) => format!("exit {status}"),
+        };
+        let (group, index) = key.node.as_str().rsplit_once('-').unwrap_or_default();
+        #[expect(clippy::expect_used, reason = "a slot's id begins with its group")]
+        let group = GroupId::new(group).expect("a slot's id begins with its group");
+        LogicalNodeSpec {
+            id: key.node.clone(),
+            group,
+            index: index.parse().unwrap_or_default(),
+            template: Arc::new(template(json!({ "ports": ["main"] }), &script)),
+        }
+    }
+
+    fn flawed(&self) -> Option<(NodeTemplate, String)> {
+        let shape = json!({ "ports": ["main", "Not A Name"] });
+        Some((template(shape, "exec sleep 600"), "/shape/ports/1".to_owned()))
+    }
+
+    async fn inventory(&self) -> Inventory {
+        inventory::take(&self.config.root, &self.uid)
+    }
+
+    async fn inject(&self, fault: Injection) -> Result<(), CannotInject> {
+        self.cause(fault).await
+    }
+
+    async fn clean_up(&self) {
+        self.heal();
+        inventory::kill_everything(self.dir.path(), &self.uid);
+    }
+
+    /// Longer than a busy machine needs for any call, and what each case with a lost answer waits.
+    fn call_timeout(&self) -> Duration {
+        Duration::from_secs(8)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    fn quiet(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+fn template(shape: Value, script: &str) -> NodeTemplate {
+    NodeTemplate {
+        role: NodeRole::default(),
+        provider: provider_name(),
+        shape,
+        boot: BootSpec {
+            via: None,
+            settings: json!({
+                "command": ["sh", "-c", script],
+                "ready": { "log": READY, "every": "50ms" },
+                "stop": { "grace": "2s" },
+            }),
+        },
+        join: JoinSpec::default(),
+    }
+}
