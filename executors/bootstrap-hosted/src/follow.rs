@@ -17,7 +17,7 @@ use crate::settings::Ready;
 use crate::transport::Transport;
 
 /// How much output one look brings at most.
-const PIECE: u64 = 256 * 1024;
+const PIECE: u64 = 1024 * 1024;
 
 /// How much of the output is looked at where only its end matters.
 const TAIL: u64 = 4 * 1024;

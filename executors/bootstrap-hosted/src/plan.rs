@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+/// In which the limit of the output is told to the host, in bytes: what `ulimit -f` counts.
+const BLOCK: u64 = 512;
+
 /// Everything that a session does. Holds no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -36,8 +39,8 @@ impl Plan {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "output_limit={}\nfiles={}\nsteps={}\nverifications={}\nprograms={}\n",
-            self.output_limit,
+            "output_blocks={}\nfiles={}\nsteps={}\nverifications={}\nprograms={}\n",
+            self.output_limit.div_ceil(BLOCK).max(1),
             self.files.len(),
             self.steps.len(),
             self.verify.len(),
@@ -111,7 +114,7 @@ mod tests {
             output_limit: 10,
         };
         expect_test::expect![[r#"
-            output_limit=10
+            output_blocks=1
             files=2
             steps=1
             verifications=0

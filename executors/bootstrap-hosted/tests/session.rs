@@ -1,129 +1,16 @@
 //! Sessions on this very machine: the script, the bootstrapper and the following, with a transport that can be told
 //! to fail.
 
+mod local;
 mod support;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use bootstrap_hosted::host::local::LocalRunner;
-use bootstrap_hosted::host::script::{Ran, Runner, ScriptHost};
-use bootstrap_hosted::{Connection, Content, HostError, HostedBootstrapper, HostedConfig, Transport};
-use executor_api::{
-    Bootstrapper, CreateMode, Endpoint, EndpointAuth, ExecutorErrorKind, NodeObservation, ProviderName,
-    Reading, SpecProblem,
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use executor_api::{CreateMode, ExecutorErrorKind, NodeObservation, Reading};
+use local::LocalWorld;
 use serde_json::{Value, json};
-use support::{Attached, World, attempt, cancel, context, processes, request, start, until};
-
-/// What goes wrong on the way to the host.
-#[derive(Debug, Default)]
-struct Faults {
-    unreachable: AtomicBool,
-    denied: AtomicBool,
-    wrong_host: AtomicBool,
-    /// So many answers are lost after the act.
-    lose_answers: AtomicU32,
-}
-
-#[derive(Debug)]
-struct Local {
-    root: PathBuf,
-    faults: Arc<Faults>,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
-
-#[derive(Debug)]
-struct Faulty {
-    runner: LocalRunner,
-    faults: Arc<Faults>,
-}
-
-#[async_trait]
-impl Runner for Faulty {
-    async fn run(&self, command: &str, input: Content, limit: usize) -> Result<Ran, HostError> {
-        let ran = self.runner.run(command, input, limit).await;
-        let lost = |left: u32| left.checked_sub(1);
-        if self.faults.lose_answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lost).is_ok() {
-            return Err(HostError::Broken("the answer was lost".into()));
-        }
-        ran
-    }
-}
-
-#[async_trait]
-impl Transport for Local {
-    type Settings = Nothing;
-
-    fn name(&self) -> ProviderName {
-        ProviderName::new("local").unwrap()
-    }
-
-    fn check(&self, _: &Nothing) -> Vec<SpecProblem> {
-        Vec::new()
-    }
-
-    async fn connect(&self, _: &Endpoint, _: &Nothing, _: Option<&str>) -> Result<Connection, HostError> {
-        if self.faults.unreachable.load(Ordering::SeqCst) {
-            return Err(HostError::Unreachable("nobody answers".into()));
-        }
-        if self.faults.denied.load(Ordering::SeqCst) {
-            return Err(HostError::Denied("the key is refused".into()));
-        }
-        if self.faults.wrong_host.load(Ordering::SeqCst) {
-            return Err(HostError::WrongHost("another host answers".into()));
-        }
-        let runner = Faulty { runner: LocalRunner::new(self.root.clone()), faults: Arc::clone(&self.faults) };
-        Ok(Connection { host: Box::new(ScriptHost::install(runner).await?), pin: None })
-    }
-}
-
-struct LocalWorld {
-    dir: tempfile::TempDir,
-    faults: Arc<Faults>,
-}
-
-impl LocalWorld {
-    #[expect(clippy::unused_async, reason = "worlds are made asynchronously")]
-    async fn new() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("host")).unwrap();
-        Some(Self { dir, faults: Arc::default() })
-    }
-
-    fn with(&self, records: &str, denied_for: Duration) -> Arc<dyn Bootstrapper> {
-        let transport = Local { root: self.dir.path().join("host"), faults: Arc::clone(&self.faults) };
-        let config = HostedConfig {
-            poll: Duration::from_millis(50),
-            watch: Duration::from_millis(200),
-            denied_for,
-            ..HostedConfig::new(self.dir.path().join(records))
-        };
-        Arc::new(HostedBootstrapper::new(transport, config))
-    }
-}
-
-impl World for LocalWorld {
-    fn instance(&self) -> Arc<dyn Bootstrapper> {
-        self.with("records", Duration::from_secs(90))
-    }
-
-    fn endpoint(&self) -> Endpoint {
-        Endpoint { host: "localhost".into(), port: 22, auth: EndpointAuth::None, ports: [].into() }
-    }
-
-    fn settings(&self, boot: Value) -> Value {
-        boot
-    }
-}
+use support::{Attached, World as _, attempt, cancel, context, processes, request, start, until};
 
 promises!(LocalWorld::new);
 

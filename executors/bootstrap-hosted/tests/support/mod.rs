@@ -113,7 +113,17 @@ impl Heard {
 
     /// Waits until something is told, and returns it.
     pub async fn wait(&self, what: &str, found: impl Fn(&NodeObservation) -> bool) -> NodeObservation {
-        let level = until(|| self.all().into_iter().find(&found));
+        self.wait_for(PATIENCE, what, found).await
+    }
+
+    /// The same with a bound of its own.
+    pub async fn wait_for(
+        &self,
+        bound: Duration,
+        what: &str,
+        found: impl Fn(&NodeObservation) -> bool,
+    ) -> NodeObservation {
+        let level = within(bound, || self.all().into_iter().find(&found));
         level.await.unwrap_or_else(|| panic!("never told: {what}; told so far: {:#?}", self.all()))
     }
 
@@ -161,8 +171,13 @@ impl Drop for Attached {
 }
 
 /// Waits for a level, within bounds.
-pub async fn until<T>(mut level: impl FnMut() -> Option<T>) -> Option<T> {
-    let end = Instant::now() + PATIENCE;
+pub async fn until<T>(level: impl FnMut() -> Option<T>) -> Option<T> {
+    within(PATIENCE, level).await
+}
+
+/// Waits for a level, within this bound.
+pub async fn within<T>(bound: Duration, mut level: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + bound;
     loop {
         if let Some(found) = level() {
             return Some(found);

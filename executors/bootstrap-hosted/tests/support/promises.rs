@@ -220,11 +220,26 @@ pub async fn a_hundred_megabytes_of_output_do_not_grow_memory(world: impl World)
     start(&boot, &world, &key, &settings).await.unwrap();
     let before = resident_peak();
     let attached = Attached::to(&boot, &key);
-    attached.heard.joined().await;
+    let joined = |o: &NodeObservation| matches!(o, NodeObservation::MemberJoined { .. });
+    attached.heard.wait_for(8 * super::PATIENCE, "that it joined", joined).await;
     let grown = resident_peak() - before;
     assert!(grown < 40, "memory grew by {grown} MiB");
     let told = attached.heard.all().len();
     assert!(told < 200, "{told} reports");
+    cancel(&boot, &key).await.unwrap();
+}
+
+pub async fn a_program_that_writes_more_than_is_kept_is_not_held_up(world: impl World) {
+    let (boot, key) = (world.instance(), attempt());
+    let settings = json!({
+        "steps": [sh("yes | head -c 3000000")],
+        "start": ["sleep", "4321"],
+        "log": { "max_bytes": 100_000 },
+        "stop": { "grace": "1s" },
+    });
+    start(&boot, &world, &key, &settings).await.unwrap();
+    let attached = Attached::to(&boot, &key);
+    attached.heard.joined().await;
     cancel(&boot, &key).await.unwrap();
 }
 
@@ -297,7 +312,7 @@ macro_rules! promises {
             an_exit_before_the_join_is_a_failure_whatever_the_status
             a_death_after_the_join_is_a_loss
             steps_alone_join_when_they_are_done
-            a_hundred_megabytes_of_output_do_not_grow_memory
+            a_program_that_writes_more_than_is_kept_is_not_held_up
             a_driver_that_goes_away_in_the_middle_of_a_step_changes_nothing
             a_start_that_is_given_up_can_be_adopted_or_cancelled
         );

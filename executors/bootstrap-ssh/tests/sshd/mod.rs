@@ -1,0 +1,199 @@
+//! OpenSSH's server on loopback, a process of its own with keys and configuration in a temporary directory, and a
+//! cable in front of it that can be cut.
+
+#![allow(dead_code, unreachable_pub, reason = "each test crate uses its own part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bootstrap_hosted::{HostedBootstrapper, HostedConfig};
+use bootstrap_ssh::SshTransport;
+use executor_api::{Bootstrapper, Endpoint, EndpointAuth, SecretRef};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::support::{World, until};
+
+/// Whether sshd can be used here. Says so loudly if not; with `CI=true` that is a failure.
+pub fn is_there() -> bool {
+    let there = Path::new("/usr/sbin/sshd").exists() && which("ssh-keygen");
+    assert!(there || std::env::var("CI").as_deref() != Ok("true"), "CI needs the package openssh-server");
+    if !there {
+        eprintln!("SKIPPED, NOT RUN: /usr/sbin/sshd or ssh-keygen is missing; install openssh-server");
+    }
+    there
+}
+
+fn which(program: &str) -> bool {
+    Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status().unwrap().success()
+}
+
+fn keygen(path: &Path, kind: &str) {
+    let made = Command::new("ssh-keygen").args(["-q", "-N", "", "-t", kind, "-f"]).arg(path).status();
+    assert!(made.unwrap().success());
+}
+
+pub struct SshWorld {
+    pub dir: tempfile::TempDir,
+    pub port: u16,
+    pub server: Option<Child>,
+    pub cable: Cable,
+    /// Added to every `connect`.
+    pub connect: Value,
+    pub denied_for: Duration,
+}
+
+impl SshWorld {
+    pub async fn new() -> Option<Self> {
+        Self::with("").await
+    }
+
+    /// A server with further lines of configuration.
+    pub async fn with(configuration: &str) -> Option<Self> {
+        if !is_there() {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("host")).unwrap();
+        keygen(&at("host_key"), "ed25519");
+        keygen(&at("user_key"), "ed25519");
+        std::fs::copy(at("user_key.pub"), at("authorized")).unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let text = format!(
+            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
+             StrictModes no\nMaxStartups 100\nMaxSessions 100\nPermitRootLogin yes\nPasswordAuthentication yes\n\
+             ForceCommand cd {} && exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n{configuration}\n",
+            at("host_key").display(),
+            at("authorized").display(),
+            at("host").display(),
+        );
+        std::fs::write(at("config"), text).unwrap();
+        // The server insists on its directory for the separation of privileges.
+        let _ = std::fs::create_dir_all("/run/sshd");
+        let cable = Cable::to(port).await;
+        let mut world =
+            Self { dir, port, server: None, cable, connect: json!({}), denied_for: Duration::from_secs(90) };
+        world.serve().await;
+        Some(world)
+    }
+
+    /// Starts the server, and waits until it answers.
+    pub async fn serve(&mut self) {
+        let log = std::fs::File::create(self.dir.path().join("log")).unwrap();
+        let server = Command::new("/usr/sbin/sshd")
+            .args(["-D", "-e", "-f"])
+            .arg(self.dir.path().join("config"))
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.server = Some(server);
+        let up = until(|| std::net::TcpStream::connect(("127.0.0.1", self.port)).ok()).await;
+        assert!(up.is_some(), "{}", std::fs::read_to_string(self.dir.path().join("log")).unwrap());
+    }
+
+    /// Stops the server itself; its connections live on, as with any restart of the service.
+    pub fn stop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            server.kill().unwrap();
+            server.wait().unwrap();
+        }
+    }
+
+    /// Gives the host another key.
+    pub fn change_host_key(&self) {
+        for file in ["host_key", "host_key.pub"] {
+            std::fs::remove_file(self.dir.path().join(file)).unwrap();
+        }
+        keygen(&self.dir.path().join("host_key"), "ed25519");
+    }
+
+    pub fn public_host_key(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("host_key.pub")).unwrap()
+    }
+
+    pub fn key(&self, name: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        if !path.exists() {
+            keygen(&path, if name.contains("rsa") { "rsa" } else { "ed25519" });
+        }
+        path
+    }
+}
+
+impl World for SshWorld {
+    fn instance(&self) -> Arc<dyn Bootstrapper> {
+        let config = HostedConfig {
+            poll: Duration::from_millis(100),
+            watch: Duration::from_millis(300),
+            denied_for: self.denied_for,
+            ..HostedConfig::new(self.dir.path().join("records"))
+        };
+        Arc::new(HostedBootstrapper::new(SshTransport::default(), config))
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        let key = SecretRef::FromFile(self.dir.path().join("user_key"));
+        Endpoint {
+            host: "127.0.0.1".into(),
+            port: self.cable.port,
+            auth: EndpointAuth::Key { user: "root".into(), key },
+            ports: [].into(),
+        }
+    }
+
+    fn settings(&self, mut boot: Value) -> Value {
+        boot["connect"] = self.connect.clone();
+        boot
+    }
+}
+
+impl Drop for SshWorld {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Carries connections to a port until it is cut; new ones are carried again.
+pub struct Cable {
+    pub port: u16,
+    cut: watch::Sender<u64>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Cable {
+    async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let (cut, cuts) = watch::channel(0);
+        let task = tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let mut cuts = cuts.clone();
+                cuts.mark_unchanged();
+                tokio::spawn(async move {
+                    let Ok(mut far) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = cuts.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { port: own, cut, task }
+    }
+
+    /// Breaks every connection there is.
+    pub fn cut(&self) {
+        self.cut.send_modify(|count| *count += 1);
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
