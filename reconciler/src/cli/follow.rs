@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::cli::failure::{Code, Failure};
-use crate::cli::output::{self, is_lively, line, reason, remark, status_table};
+use crate::cli::output::{self, is_lively, line, live_table, reason, remark};
 use crate::cli::view::Status;
 
 /// How the following ended.
@@ -133,7 +133,7 @@ impl Progress {
     }
 
     fn redraw(&mut self, status: &Status) -> Result<(), Failure> {
-        let table = status_table(status);
+        let table = live_table(status);
         let up = if self.drawn > 0 { format!("\x1b[{}A\x1b[J", self.drawn) } else { String::new() };
         self.drawn = table.lines().count();
         output::print(&format!("{up}{table}"))

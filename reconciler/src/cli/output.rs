@@ -62,7 +62,18 @@ pub(crate) fn is_lively() -> bool {
 
 /// A run as a table.
 pub(crate) fn status_table(status: &Status) -> String {
-    let mut lines = heading(status);
+    table(status, usize::MAX)
+}
+
+/// A run as a table of which each line fits the terminal, to be redrawn in place.
+pub(crate) fn live_table(status: &Status) -> String {
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    table(status, if columns < 20 { usize::MAX } else { columns })
+}
+
+fn table(status: &Status, width: usize) -> String {
+    let fit = |line: &str| line.trim_end().chars().take(width).collect::<String>();
+    let mut lines: Vec<String> = heading(status).iter().map(|line| fit(line)).collect();
     if status.nodes.is_empty() {
         return lines.join("\n") + "\n";
     }
@@ -85,8 +96,8 @@ pub(crate) fn status_table(status: &Status) -> String {
             Some(node) if node.failures > 0 => "31",
             Some(_) => "33",
         };
-        let line = line.trim_end();
-        lines.push(if paint { format!("\x1b[{colour}m{line}\x1b[0m") } else { line.to_owned() });
+        let line = fit(&line);
+        lines.push(if paint { format!("\x1b[{colour}m{line}\x1b[0m") } else { line });
     }
     lines.join("\n") + "\n"
 }
