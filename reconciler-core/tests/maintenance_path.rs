@@ -38,10 +38,10 @@ fn machines_write_on_and_the_plan_completes() {
         send w1: drain-satellite (storage pods are there, or may come)
         send w2: drain-satellite (storage pods are there, or may come)
         enter FlipNode1 (drained gate passed)
-        send w1: set bond0 to balance-rr (w1: mode is active-backup, must be balance-rr; w1: mode number is 1, must be 0; w1: 1 member(s) carry, must be 2; w1: mode at the next boot is active-backup, must be balance-rr)
+        send w1: set bond0 to balance-rr (bond0 is in active-backup)
         verify bond of w1: balance-rr (read back)
         enter FlipNode2 (w1 verified balance-rr)
-        send w2: set bond0 to balance-rr (w2: mode is active-backup, must be balance-rr; w2: mode number is 1, must be 0; w2: 1 member(s) carry, must be 2; w2: mode at the next boot is active-backup, must be balance-rr)
+        send w2: set bond0 to balance-rr (bond0 is in active-backup)
         verify bond of w2: balance-rr (read back)
         enter ResumeDRBD (w2 verified balance-rr)
         send w1: probe bond0 to w2 with 50 packets (the link was not probed)
@@ -64,7 +64,8 @@ fn machines_write_on_and_the_plan_completes() {
         note lease released (no lease of ours is left)
         enter Complete (the lock is released)
         over (Complete)
-    "#]].assert_eq(&run.all_steps());
+    "#]]
+    .assert_eq(&run.all_steps());
     assert_eq!(run.state.phase, Phase::Complete);
 }
 

@@ -119,7 +119,9 @@ pub struct RunningVm {
     pub node: HostName,
     /// What applies to it now.
     pub effective: EvictionSetting,
-    /// The host that it is marked to be moved away from, if it is: a new migration will follow.
+    /// The host that it is marked to be moved away from, if it is: a new migration will follow. Must be stated:
+    /// a reading that leaves it out cannot be read.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub evacuating_from: Option<HostName>,
 }
 

@@ -4,8 +4,8 @@
 //! is an outcome unsettled; only then the phase or the rung. One operation is out at a time, because every step
 //! waits for the pending one.
 //!
-//! [`forward`] has the phases, [`resume`] the gated reconnect that both directions share, [`ladder`] what follows
-//! a halt, [`rollback`] the way back, [`lease`] the lock, [`deed`] how operations are sent once.
+//! `forward` has the phases, `resume` the gated reconnect that both directions share, `ladder` what follows
+//! a halt, `rollback` the way back, `lease` the lock, `deed` how operations are sent once.
 
 mod deed;
 mod forward;

@@ -150,7 +150,7 @@ fn change(
             if state.lease.as_ref().is_none_or(|known| known.fence != lease.fence) {
                 state.token = None;
                 state.probes.clear();
-                state.ended.retain(|ended| !is_probe(&ended.effect));
+                state.ended.retain(|ended| !is_of_a_round(&ended.effect));
             }
             state.lease = Some(lease.clone());
             state.lease_lost = None;
@@ -191,6 +191,7 @@ fn change(
             state.token = Some(token.clone());
             state.pre_connect.extend(pre_connect.iter().map(|(name, before)| (name.clone(), before.clone())));
             state.connect_deadline = None;
+            state.ended.retain(|ended| !is_of_a_round(&ended.effect));
         }
         Move::Dwell { until } => {
             if let Recovery::Halted(reason) = &state.recovery {
@@ -232,8 +233,20 @@ fn void_gates(state: &mut PlanState) {
     state.probes.clear();
 }
 
-fn is_probe(effect: &Effect) -> bool {
-    matches!(effect, Effect::Host(operation) if matches!(operation.action, HostAction::ProbeLink { .. }))
+/// Whether a deed belongs to one round of gates and connects. A new lease and a new stamp begin another; changes
+/// of a bond stay counted, so that no restart gives them a try for nothing.
+fn is_of_a_round(effect: &Effect) -> bool {
+    let Effect::Host(operation) = effect else { return false };
+    match operation.action {
+        HostAction::ProbeLink { .. }
+        | HostAction::ConnectResource { .. }
+        | HostAction::DisconnectResource { .. } => true,
+        HostAction::SuspendIo { .. }
+        | HostAction::ResumeIo { .. }
+        | HostAction::DrainSatellite
+        | HostAction::UndrainSatellite { .. }
+        | HostAction::SetBondMode { .. } => false,
+    }
 }
 
 /// Phases follow one another and none is skipped.

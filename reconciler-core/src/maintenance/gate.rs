@@ -41,12 +41,19 @@ pub(crate) struct Gathering<'a> {
     pub(crate) look: Look<'a>,
     pub(crate) findings: Vec<Finding>,
     read: Vec<(Source, SystemTime)>,
-    evidence: Vec<Fingerprint>,
+    /// The evidence in digests, for the gates whose proofs are kept; a digest for each gate of each pass would
+    /// cost more than all the decisions.
+    evidence: Option<Vec<Fingerprint>>,
 }
 
 impl<'a> Gathering<'a> {
     pub(crate) fn new(look: Look<'a>) -> Self {
-        Self { look, findings: Vec::new(), read: Vec::new(), evidence: Vec::new() }
+        Self { look, findings: Vec::new(), read: Vec::new(), evidence: None }
+    }
+
+    /// As `new`, for a gate whose proof cites its evidence.
+    pub(crate) fn citing(look: Look<'a>) -> Self {
+        Self { evidence: Some(Vec::new()), ..Self::new(look) }
     }
 
     /// The value of a reading, if it is from the right source, new enough, and was seen. Otherwise a finding.
@@ -78,7 +85,9 @@ impl<'a> Gathering<'a> {
             }
             Read::Seen(value) => {
                 self.read.push((source.clone(), evidence.read_at));
-                self.evidence.push(Fingerprint::of(place, value));
+                if let Some(evidence) = &mut self.evidence {
+                    evidence.push(Fingerprint::of(place, value));
+                }
                 Some(value)
             }
         }
@@ -109,7 +118,7 @@ impl<'a> Gathering<'a> {
             self.no(FindingKind::Stale, Subject::Host, format!("{gate}: nothing was looked at"));
         }
         if self.findings.is_empty() {
-            let evidence = Fingerprint::of(gate, &self.evidence);
+            let evidence = self.evidence.map(|evidence| Fingerprint::of(gate, &evidence));
             return Verdict::Pass(Proof { gate: gate.to_owned(), evidence, read: self.read });
         }
         self.findings.sort();

@@ -68,8 +68,8 @@ impl fmt::Display for Finding {
 pub struct Proof {
     /// Which gate.
     pub gate: String,
-    /// The evidence, whole.
-    pub evidence: Fingerprint,
+    /// The evidence, whole. Computed by the gates whose proofs are kept.
+    pub evidence: Option<Fingerprint>,
     /// Who was asked, and when.
     pub read: Vec<(Source, SystemTime)>,
 }

@@ -310,12 +310,13 @@ impl World {
 
     /// A write while apart: a new generation, and blocks that the peer lacks.
     pub fn write(&mut self, node: &str, name: &str, kib: u64) {
+        let mark = if node == "w1" { 0xFFFF_0000 } else { 0x00FF_FF00 };
         let volume = self.peer_volume_mut(node, name);
         volume.out_of_sync_kib = Some(kib);
         let ids = volume.generation.as_mut().unwrap();
         if ids.bitmap.is_none() {
             ids.bitmap = Generation(ids.current.masked());
-            ids.current = Generation(ids.current.0 ^ 0xFFFF_0000);
+            ids.current = Generation(ids.current.0 ^ mark);
         }
     }
 
@@ -455,6 +456,8 @@ pub struct Run {
     pub me: LeaseHolder,
     pub now: u64,
     pub steps: Vec<String>,
+    /// Every decision is made twice and every state read back from what would be stored.
+    pub thorough: bool,
     /// Mutating deeds that were sent, in order.
     pub deeds: Vec<String>,
 }
@@ -471,6 +474,7 @@ impl Run {
             me: LeaseHolder::new("op-a").unwrap(),
             now: 0,
             steps: Vec::new(),
+            thorough: true,
             deeds: Vec::new(),
         }
     }
@@ -485,7 +489,9 @@ impl Run {
 
     pub fn decide_on(&self, observed: &Observed) -> Step {
         let step = advance(&self.plan, &self.state, observed, at(self.now));
-        assert_eq!(step, advance(&self.plan, &self.state, observed, at(self.now)), "not deterministic");
+        if self.thorough {
+            assert_eq!(step, advance(&self.plan, &self.state, observed, at(self.now)), "not deterministic");
+        }
         step
     }
 
@@ -498,10 +504,11 @@ impl Run {
             let done = self.world.perform(&effect, &self.me, at(self.now));
             self.fold(PlanObservation::Ended { id: effect.id(), outcome: Ok(done) });
         }
-        // Whatever is stored can be read back, at every step.
-        let stored = serde_json::to_string(&self.state).unwrap();
-        let read: PlanState = serde_json::from_str(&stored).unwrap();
-        assert_eq!(read, self.state);
+        if self.thorough {
+            let stored = serde_json::to_string(&self.state).unwrap();
+            let read: PlanState = serde_json::from_str(&stored).unwrap();
+            assert_eq!(read, self.state);
+        }
         self.now += 1;
     }
 

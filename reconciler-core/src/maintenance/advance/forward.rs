@@ -211,19 +211,7 @@ fn placement(vm: &VmReading) -> Option<(HostName, String)> {
 fn disconnect(look: Look<'_>) -> Next {
     world(look)?;
     require(look, "pin gate", vm::pinned(look), OnNo::Halt)?;
-    if let IoPolicy::Quiesce { suspend_for } = look.plan.io {
-        if let Some((node, resource)) = writer(look) {
-            let Some(limit) = suspend_for else {
-                let what = format!("{node}: {resource} may be written, and the plan suspends nobody");
-                return Ok(Step::halt(HaltReason::Refused(what)));
-            };
-            // Not under copies that differ: nobody stops I/O for a step that would not follow.
-            identical_before(look, &look.plan.resources)?;
-            let what = format!("{resource} may be written on {node}");
-            return deed::host(look, &node, HostAction::SuspendIo { resource, limit }, Patience::None, what);
-        }
-        require(look, "quiet gate", storage::quiet(look), OnNo::Halt)?;
-    }
+    quiet_first(look, &look.plan.resources)?;
     for resource in &look.plan.resources {
         let only = BTreeSet::from([resource.clone()]);
         if storage::apart(look, &only).passed() {
@@ -239,7 +227,26 @@ fn disconnect(look: Look<'_>) -> Next {
     Ok(enter_proved(Phase::DrainSatellite, proof))
 }
 
-fn identical_before(look: Look<'_>, resources: &BTreeSet<ResourceName>) -> Result<(), Box<Step>> {
+/// Under `quiesce`, nobody writes any more, or the step that stops a writer. `whole` are the resources that are
+/// connected: nobody's I/O is stopped for a step that copies out of sync would not let follow.
+pub(crate) fn quiet_first(look: Look<'_>, whole: &BTreeSet<ResourceName>) -> Result<(), Box<Step>> {
+    let IoPolicy::Quiesce { suspend_for } = look.plan.io else { return Ok(()) };
+    let Some((node, resource)) = writer(look) else {
+        require(look, "quiet gate", storage::quiet(look), OnNo::Halt)?;
+        return Ok(());
+    };
+    let Some(limit) = suspend_for else {
+        let what = format!("{node}: {resource} may be written, and the plan suspends nobody");
+        return Err(Box::new(Step::halt(HaltReason::Refused(what))));
+    };
+    identical_before(look, whole)?;
+    let what = format!("{resource} may be written on {node}");
+    let action = HostAction::SuspendIo { resource, limit };
+    Err(Box::new(deed::host(look, &node, action, Patience::None, what)?))
+}
+
+/// These resources are identical and connected; waited for.
+pub(crate) fn identical_before(look: Look<'_>, resources: &BTreeSet<ResourceName>) -> Result<(), Box<Step>> {
     let demand = Demand { wire: Wire::Together, own_suspension: look.state.io_suspended_until.is_some() };
     require(look, "sync gate", sync::identical(look, resources, demand), OnNo::Defer)?;
     Ok(())
@@ -361,7 +368,12 @@ pub(crate) fn turn(look: Look<'_>, node: &HostName, mode: &BondMode) -> Result<O
         mode: mode.clone(),
         original: original.clone(),
     };
-    let seen = faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    // Everything else about the bond follows from the mode; while that is another, it says it all.
+    let seen = if reading.mode == *mode {
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    } else {
+        format!("{} is in {}", look.plan.bond, reading.mode)
+    };
     deed::host(look, node, action, Patience::None, seen).map(Some)
 }
 

@@ -13,7 +13,7 @@ use crate::maintenance::advance::deed::{self, Patience};
 use crate::maintenance::advance::{OnNo, forward, require};
 use crate::maintenance::gate::sync::{Demand, Wire};
 use crate::maintenance::gate::{Gathering, Look, bond, storage, sync, vm};
-use crate::maintenance::state::PreConnect;
+use crate::maintenance::state::{PreConnect, Recovery};
 use crate::maintenance::step::{HaltReason, Move, Step};
 use crate::maintenance::verdict::{Finding, FindingKind, Proof, Subject, Verdict};
 
@@ -111,7 +111,7 @@ fn states<'a>(look: Look<'a>, resource: &ResourceName) -> [Option<&'a Connection
     })
 }
 
-fn is_connected(look: Look<'_>, resource: &ResourceName) -> bool {
+pub(crate) fn is_connected(look: Look<'_>, resource: &ResourceName) -> bool {
     states(look, resource) == [Some(&ConnectionState::Connected); 2]
 }
 
@@ -166,7 +166,9 @@ fn open_resources(look: Look<'_>) -> Result<BTreeSet<ResourceName>, Box<Step>> {
 /// Symmetry, probes, copies, stamp.
 fn gates(look: Look<'_>, mode: &BondMode, open: &BTreeSet<ResourceName>) -> Result<Step, Box<Step>> {
     // What an earlier round left half connected is taken apart first: gates judge copies that are at rest.
-    for resource in open.iter().filter(|resource| look.state.reconnected.contains(*resource)) {
+    // On the way back that goes for a half-done disconnect too; forward, it would be somebody else's doing.
+    let back = matches!(look.state.recovery, Recovery::Rollback(_));
+    for resource in open.iter().filter(|resource| back || look.state.reconnected.contains(*resource)) {
         if states(look, resource) != [Some(&ConnectionState::StandAlone); 2] {
             return forward::part(look, resource);
         }
@@ -208,7 +210,7 @@ fn gates(look: Look<'_>, mode: &BondMode, open: &BTreeSet<ResourceName>) -> Resu
 fn probed(look: Look<'_>, probe: &LinkProbe) -> Verdict {
     let findings = bond::probe_faults(look, probe);
     if findings.is_empty() {
-        let evidence = Fingerprint::of("probe", probe);
+        let evidence = Some(Fingerprint::of("probe", probe));
         return Verdict::Pass(Proof { gate: "connectivity gate".to_owned(), evidence, read: Vec::new() });
     }
     Verdict::No(findings)
@@ -217,6 +219,9 @@ fn probed(look: Look<'_>, probe: &LinkProbe) -> Verdict {
 fn stamp(look: Look<'_>, open: &BTreeSet<ResourceName>, proof: Proof) -> Step {
     let Some(lease) = &look.state.lease else {
         return Step::wait(None, "the lease is not ours");
+    };
+    let Some(evidence) = proof.evidence.clone() else {
+        return Step::wait(None, "the proof cites no evidence");
     };
     let pre_connect = open
         .iter()
@@ -234,7 +239,7 @@ fn stamp(look: Look<'_>, open: &BTreeSet<ResourceName>, proof: Proof) -> Step {
         plan: look.plan.uid.clone(),
         fence: lease.fence,
         resume_gates_passed_at: look.now,
-        evidence: proof.evidence.clone(),
+        evidence,
         bonds: Fingerprint::of("bonds", &look.state.verified_bonds),
     };
     Step::proved(Move::StampGates { token, pre_connect }, proof)
@@ -262,8 +267,12 @@ fn token_holds(look: Look<'_>, token: &GateToken) -> Result<(), Box<Step>> {
     if token.plan == look.plan.uid && Some(token.fence) == fence && token.bonds == bonds {
         return Ok(());
     }
-    let what = "the stamp of the resume gates is void".to_owned();
-    Err(Box::new(Step::halt(HaltReason::Refused(what))))
+    Err(Box::new(no_stamp("the stamp of the resume gates is void")))
+}
+
+fn no_stamp(what: &str) -> Step {
+    let findings = vec![Finding::new(FindingKind::Negative, Subject::Link, what)];
+    Step::halt(HaltReason::Gate { gate: "stamp".to_owned(), findings })
 }
 
 /// Sends the connects, then waits for them.
@@ -279,8 +288,7 @@ fn connect(
             }
             let aged = look.now.duration_since(token.resume_gates_passed_at);
             if aged.is_err() || aged.is_ok_and(|age| age > look.plan.pace.gate_max_age) {
-                let what = "the stamp of the resume gates is too old to connect on".to_owned();
-                return Ok(Some(Step::halt(HaltReason::Refused(what))));
+                return Ok(Some(no_stamp("the stamp of the resume gates is too old to connect on")));
             }
             if !look.state.reconnected.contains(resource) {
                 // Between the stamp and the first connect the copies may have moved.

@@ -1,6 +1,8 @@
 //! The way back: bonds toward the mode they had and no other, one host at a time, the reconnect through the same
 //! gates as forward. What would halt the forward path goes to a person here.
 
+use std::collections::BTreeSet;
+
 use crate::maintenance::advance::{Next, OnNo, forward, lease, require, resume};
 use crate::maintenance::gate::{Gathering, Look, bond, lock, storage, vm};
 use crate::maintenance::state::{Phase, RollbackStage};
@@ -27,10 +29,16 @@ fn revert(look: Look<'_>) -> Next {
     }
     require(look, "lock gate", lock::held(look), OnNo::Halt)?;
     require(look, "pin gate", vm::pinned(look), OnNo::Halt)?;
-    // A failed reconnect may have left replication half up; a bond is never turned under it.
+    // A failed reconnect may have left replication half up; a bond is never turned under it. What is connected is
+    // taken apart the way it was the first time: whole, and with nobody writing where the plan has it so.
+    let connected: BTreeSet<_> =
+        look.plan.resources.iter().filter(|resource| resume::is_connected(look, resource)).cloned().collect();
+    if !connected.is_empty() {
+        forward::quiet_first(look, &connected)?;
+        forward::identical_before(look, &connected)?;
+    }
     for resource in &look.plan.resources {
-        let only = std::collections::BTreeSet::from([resource.clone()]);
-        if !storage::apart(look, &only).passed() {
+        if !storage::apart(look, &BTreeSet::from([resource.clone()])).passed() {
             return forward::part(look, resource);
         }
     }

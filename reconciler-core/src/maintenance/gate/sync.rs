@@ -42,7 +42,9 @@ impl Demand {
 
 /// The copies of these resources are identical, seen from both hosts.
 pub fn identical(look: Look<'_>, resources: &BTreeSet<ResourceName>, demand: Demand) -> Verdict {
-    both(look, resources, "sync gate (identical)", |pair, findings| identical_pair(pair, demand, findings))
+    both(Gathering::citing(look), resources, "sync gate (identical)", |pair, findings| {
+        identical_pair(pair, demand, findings);
+    })
 }
 
 /// The copies of these resources may meet again, as the plan's policy has it: identical, or (where machines go
@@ -53,7 +55,7 @@ pub fn may_reconnect(look: Look<'_>, resources: &BTreeSet<ResourceName>) -> Verd
         IoPolicy::Quiesce { .. } => "reconnect gate (identical)",
         IoPolicy::Continue => "reconnect gate (fast forward)",
     };
-    both(look, resources, gate, |pair, findings| {
+    both(Gathering::citing(look), resources, gate, |pair, findings| {
         let mut not_identical = Vec::new();
         identical_pair(pair, demand, &mut not_identical);
         if not_identical.is_empty() {
@@ -69,7 +71,7 @@ pub fn may_reconnect(look: Look<'_>, resources: &BTreeSet<ResourceName>) -> Verd
 /// Nothing shows that copies have diverged. Weaker than the others: it asks only that both hosts answer and that
 /// their identifiers are related by more than a common past. Run in every pass.
 pub fn not_diverged(look: Look<'_>) -> Verdict {
-    both(look, &look.plan.resources, "divergence watch", |pair, findings| {
+    both(Gathering::new(look), &look.plan.resources, "divergence watch", |pair, findings| {
         for (a, b) in pair.volumes(findings) {
             let at = format!("{} volume {}", pair.resource, a.number);
             let (Some(ours), Some(theirs)) = (&a.peer.generation, &b.peer.generation) else {
@@ -85,7 +87,7 @@ pub fn not_diverged(look: Look<'_>) -> Verdict {
 
 /// Copies whose wire is neither up nor apart: all the same, none is half copied and none has diverged.
 pub fn related(look: Look<'_>, resources: &BTreeSet<ResourceName>) -> Verdict {
-    both(look, resources, "kinship gate", |pair, findings| {
+    both(Gathering::new(look), resources, "kinship gate", |pair, findings| {
         for (a, b) in pair.volumes(findings) {
             for side in [a, b] {
                 let mut place = place_of(pair, side, findings);
@@ -105,12 +107,12 @@ pub fn related(look: Look<'_>, resources: &BTreeSet<ResourceName>) -> Verdict {
 
 /// Both hosts' readings of the resources, each pair handed to `check`.
 fn both(
-    look: Look<'_>,
+    mut gathering: Gathering<'_>,
     resources: &BTreeSet<ResourceName>,
     gate: &str,
     mut check: impl FnMut(&Pair<'_>, &mut Vec<Finding>),
 ) -> Verdict {
-    let mut gathering = Gathering::new(look);
+    let look = gathering.look;
     let [first, second] = &look.plan.nodes;
     let one = gathering.take_host(Subject::Storage, first, look.observed.storage.get(first));
     let two = gathering.take_host(Subject::Storage, second, look.observed.storage.get(second));
@@ -255,10 +257,11 @@ fn ancestor_pair(pair: &Pair<'_>, demand: Demand, findings: &mut Vec<Finding>) {
         let mut place = place_of(pair, behind, findings);
         place.must_be("role", Some(&behind.resource.role), &Role::Secondary);
         place.must_be("out-of-sync KiB", behind.peer.out_of_sync_kib.as_ref(), &0);
-        if let Some(ids) = &behind.peer.generation
-            && !ids.bitmap.is_none()
-        {
-            place.push(FindingKind::Negative, "is behind, yet counts changes of its own");
+        if let Some(ids) = &behind.peer.generation {
+            if !ids.bitmap.is_none() {
+                place.push(FindingKind::Negative, "is behind, yet counts changes of its own");
+            }
+            place.must_be("peer known as outdated", ids.peer_outdated.as_ref(), &false);
         }
         if ahead.is_some_and(|node| node != lead.node) {
             place.push(FindingKind::Diverged, "is ahead in one volume and behind in another");
