@@ -1,9 +1,11 @@
 //! How this process talks to EC2, as opposed to what a spec asks of it. Changing it replaces no node.
 
 use std::fmt;
-use std::time::Duration;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use executor_api::Visibility;
+use executor_api::{Timer, Visibility};
 
 use crate::targets::Target;
 
@@ -23,6 +25,9 @@ pub struct Ec2Config {
     pub timeouts: Timeouts,
     /// Who calls.
     pub credentials: Credentials,
+    /// The driver's clock, by which deadlines and readings are told. A driver whose clock does not follow jumps of
+    /// the machine's must hand its own over.
+    pub timer: Arc<dyn Timer>,
 }
 
 impl Default for Ec2Config {
@@ -37,7 +42,29 @@ impl Default for Ec2Config {
             targets: Vec::new(),
             timeouts: Timeouts::default(),
             credentials: Credentials::DefaultChain,
+            timer: Arc::new(WallClock),
         }
+    }
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug)]
+struct WallClock;
+
+impl Timer for WallClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn sleep_until(&self, at: SystemTime) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            while let Ok(rest) = at.duration_since(SystemTime::now()) {
+                if rest.is_zero() {
+                    break;
+                }
+                tokio::time::sleep(rest).await;
+            }
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //! Exactly one launch goes out, for exactly the candidate of the call.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::Duration;
 
 use executor_api::{
     AttemptIdentity, CreateMode, CreateOutcome, ExecutorError, ExecutorErrorKind, LogicalNodeSpec,
@@ -56,7 +56,7 @@ impl<'a> Creation<'a> {
 
     /// Adopts or launches.
     pub(crate) async fn run(&self, mode: CreateMode) -> Result<CreateOutcome, ExecutorError> {
-        let as_of = SystemTime::now();
+        let as_of = self.provider.now();
         let found = self.look(&map::of_attempt(&self.identity)).await?;
         if let Some(outcome) = self.settle(&found).await? {
             return Ok(outcome);
@@ -95,10 +95,12 @@ impl<'a> Creation<'a> {
     async fn launch(&self) -> Result<CreateOutcome, ExecutorError> {
         let doing = format!("launching {} for {}", self.launch.instance_type, self.ctx.attempt);
         let within = self.within(&doing)?;
-        let sent_at = SystemTime::now();
+        let sent_at = self.provider.now();
         match self.api.run(&self.launch, within).await {
             Ok(mut made) => {
-                made.iter_mut().for_each(|instance| map::sharpen_launch_time(instance, sent_at));
+                // In the driver's time, and not in EC2's, which tells whole seconds of another clock. How old a
+                // lease is decides what "not found" means; one that the token found is held for younger than it is.
+                made.iter_mut().for_each(|instance| instance.launched_at = Some(sent_at));
                 self.made(&made).await
             }
             Err(error) => match telling(&error) {
@@ -111,7 +113,7 @@ impl<'a> Creation<'a> {
 
     /// Launches only when an earlier launch of this attempt must have become visible.
     async fn launch_in_turn(&self) -> Result<CreateOutcome, ExecutorError> {
-        let (spacing, now) = (&self.provider.spacing, SystemTime::now());
+        let (spacing, now) = (&self.provider.spacing, self.provider.now());
         if let Err(free) = spacing.claim(self.ctx, self.provider.config.visibility, now) {
             let wait = free.duration_since(now).unwrap_or_default();
             return Err(ExecutorError::ambiguous(
@@ -127,7 +129,7 @@ impl<'a> Creation<'a> {
             Err(error) if !matches!(error.kind, ExecutorErrorKind::Ambiguous | ExecutorErrorKind::Gone) => {
                 spacing.give_back(&self.ctx.attempt);
             }
-            Ok(_) | Err(_) => spacing.ended(&self.ctx.attempt, SystemTime::now()),
+            Ok(_) | Err(_) => spacing.ended(&self.ctx.attempt, self.provider.now()),
         }
         outcome
     }
@@ -180,14 +182,15 @@ impl<'a> Creation<'a> {
         }
     }
 
-    fn within(&self, doing: &str) -> Result<std::time::Duration, ExecutorError> {
-        self.budget.next(SystemTime::now()).ok_or_else(|| no_time(EFFECT, doing))
+    fn within(&self, doing: &str) -> Result<Duration, ExecutorError> {
+        self.budget.next(self.provider.now()).ok_or_else(|| no_time(EFFECT, doing))
     }
 
     fn leased(&self, instance: &Instance) -> CreateOutcome {
         let mut lease = map::lease_facts(&self.provider.name, &self.target, instance);
-        // Its age decides what "not found" means later on, so it is never left open.
-        lease.created_at.get_or_insert_with(SystemTime::now);
+        // Never left open, and never in the future: what was adopted has been seen.
+        let now = self.provider.now();
+        lease.created_at = Some(lease.created_at.map_or(now, |at| at.min(now)));
         CreateOutcome::Leased { lease, endpoint: endpoint::of(instance).ok() }
     }
 

@@ -1,7 +1,7 @@
 //! Ending the lease of an attempt, and with it whatever else carries the attempt's identity. It is over when EC2's
 //! answer says that each instance is terminated or irrevocably on its way there.
 
-use std::time::SystemTime;
+use std::time::Duration;
 
 use executor_api::{
     ExecutorError, ExecutorErrorKind, LeaseFacts, OperationContext, OperationKind, RejectReason,
@@ -24,7 +24,7 @@ pub(crate) async fn end(
     let identity = ctx.identity();
     let budget = provider.budget(ctx);
     let looking = format!("looking up what is left of {}", ctx.attempt);
-    let within = || budget.next(SystemTime::now()).ok_or_else(|| no_time(EFFECT, &looking));
+    let within = || budget.next(provider.now()).ok_or_else(|| no_time(EFFECT, &looking));
     let read = |error: CallError| failed(Purpose::Read, EFFECT, &looking, error);
 
     let api = provider.api(&provider.targets.of_lease(lease), EFFECT, &looking).await?;
@@ -71,7 +71,7 @@ async fn terminate(
     api: &dyn Ec2Api,
     ctx: &OperationContext,
     id: &str,
-    within: std::time::Duration,
+    within: Duration,
 ) -> Result<Ended, ExecutorError> {
     let doing = format!("terminating {id} of {}", ctx.attempt);
     match api.terminate(id, within).await {

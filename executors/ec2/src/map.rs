@@ -2,7 +2,6 @@
 //! no call, no clock.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
 
 use executor_api::{
     AttemptIdentity, AttemptKey, LeaseFacts, LeaseId, LeaseOwner, Life, ListedLease, LogicalNodeId,
@@ -108,15 +107,6 @@ pub(crate) fn keep(instances: &[Instance]) -> Option<&Instance> {
     })
 }
 
-/// EC2 tells launch times in whole seconds. For an instance that was launched within the second of the call, the
-/// time of the call is nearer; how old it is decides what "not found" means.
-pub(crate) fn sharpen_launch_time(instance: &mut Instance, sent_at: SystemTime) {
-    let told = instance.launched_at.and_then(|at| sent_at.duration_since(at).ok());
-    if told.is_some_and(|behind| behind < Duration::from_secs(1)) {
-        instance.launched_at = Some(sent_at);
-    }
-}
-
 /// What is worth keeping of an instance.
 pub(crate) fn lease_facts(provider: &ProviderName, target: &Target, instance: &Instance) -> LeaseFacts {
     let mut attributes = target.attributes();
@@ -210,6 +200,7 @@ pub(crate) mod tests {
     use executor_api::CandidateIndex;
     use expect_test::expect;
     use serde_json::json;
+    use std::time::{Duration, SystemTime};
 
     /// An instance without tags.
     pub(crate) fn instance(id: &str, state: State) -> Instance {
@@ -306,19 +297,6 @@ pub(crate) mod tests {
         ];
         assert_eq!(keep(&all).unwrap().id, "i-3");
         assert_eq!(keep(&all[..1]), None);
-    }
-
-    #[test]
-    fn a_launch_time_in_whole_seconds_is_sharpened_by_the_call_that_launched() {
-        let sharpened = |told_ms: u64, sent_ms: u64| {
-            let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
-            let mut found = Instance { launched_at: Some(at(told_ms)), ..instance("i-1", State::Pending) };
-            sharpen_launch_time(&mut found, at(sent_ms));
-            found.launched_at.unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
-        };
-        assert_eq!(sharpened(5000, 5700), 5700);
-        assert_eq!(sharpened(5000, 9700), 5000, "an earlier launch with this token keeps its time");
-        assert_eq!(sharpened(6000, 5900), 6000, "a clock ahead of ours is believed");
     }
 
     #[test]

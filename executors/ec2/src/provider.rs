@@ -47,7 +47,8 @@ impl Ec2Provider {
         #[expect(clippy::expect_used, reason = "NAME is a lowercase word")]
         let name = ProviderName::new(Self::NAME).expect("NAME is a provider name");
         let targets = Targets::new(connect, config.targets.clone());
-        Self { name, config, targets, spacing: Spacing::new(SystemTime::now()) }
+        let spacing = Spacing::new(config.timer.now());
+        Self { name, config, targets, spacing }
     }
 
     /// Looks into one more region from now on.
@@ -55,9 +56,14 @@ impl Ec2Provider {
         self.targets.learn(target);
     }
 
+    /// The driver's time.
+    pub(crate) fn now(&self) -> SystemTime {
+        self.config.timer.now()
+    }
+
     /// What is left for the calls of an operation.
     pub(crate) fn budget(&self, ctx: &OperationContext) -> Budget {
-        Budget::until(ctx.deadline, self.config.timeouts.operation, SystemTime::now())
+        Budget::until(ctx.deadline, self.config.timeouts.operation, self.now())
     }
 
     /// The client for a target, as an operation's step.
@@ -97,7 +103,7 @@ impl Ec2Provider {
     /// Whether a lease may merely not be visible yet.
     pub(crate) fn too_young(&self, lease: &LeaseFacts) -> bool {
         let visible_from = lease.created_at.and_then(|at| at.checked_add(self.config.visibility.listing_lag));
-        visible_from.is_some_and(|at| at > SystemTime::now())
+        visible_from.is_some_and(|at| at > self.now())
     }
 }
 
@@ -163,7 +169,7 @@ impl LeaseProvider for Ec2Provider {
     }
 
     async fn find(&self, attempt: &AttemptKey) -> Reading<FoundLease> {
-        let as_of = SystemTime::now();
+        let as_of = self.now();
         let identity = AttemptIdentity::derive(attempt, CandidateIndex(0));
         let query = map::of_attempt(&identity);
         let mut found: Option<(Target, Instance)> = None;
@@ -214,7 +220,7 @@ impl LeaseProvider for Ec2Provider {
         let gone = |reason: String| ExecutorError::new(ExecutorErrorKind::Gone, effect, reason);
         let budget = self.budget(ctx);
         let api = self.api(&self.targets.of_lease(lease), effect, &doing).await?;
-        let within = budget.next(SystemTime::now()).ok_or_else(|| no_time(effect, &doing))?;
+        let within = budget.next(self.now()).ok_or_else(|| no_time(effect, &doing))?;
         let sight = self.sight(api.as_ref(), lease, within).await;
         let instance = match sight.map_err(|error| failed(Purpose::Read, effect, &doing, error))? {
             Sight::There(instance) => instance,
@@ -232,9 +238,13 @@ impl LeaseProvider for Ec2Provider {
             Err(reason) => return Ok(EndpointLookup::NotReady(reason)),
         };
         if endpoint::decode(&instance).after == EndpointAfter::StatusChecks {
-            let within = budget.next(SystemTime::now()).ok_or_else(|| no_time(effect, &doing))?;
-            let checks = api.status(&id.0, within).await;
-            match checks.map_err(|error| failed(Purpose::Read, effect, &doing, error))? {
+            let within = budget.next(self.now()).ok_or_else(|| no_time(effect, &doing))?;
+            let checks = match api.status(&id.0, within).await {
+                // It was seen a moment ago: its status merely is not visible yet.
+                Err(error) if telling(&error) == Some(Telling::NoSuchInstance) => None,
+                told => told.map_err(|error| failed(Purpose::Read, effect, &doing, error))?,
+            };
+            match checks {
                 Some(checks) if checks.system == "ok" && checks.instance == "ok" => {}
                 Some(checks) => {
                     return Ok(EndpointLookup::NotReady(format!(
@@ -253,7 +263,7 @@ impl LeaseProvider for Ec2Provider {
     }
 
     async fn list(&self, run: &RunId) -> Result<Listing, ExecutorError> {
-        let as_of = SystemTime::now();
+        let as_of = self.now();
         let query = map::of_run(run);
         let mut listing = Listing { as_of, complete: true, leases: Vec::new() };
         for target in self.targets.all() {
@@ -276,9 +286,9 @@ impl LeaseProvider for Ec2Provider {
 impl Ec2Provider {
     /// One reading of a target, outside of any operation.
     async fn describe(&self, target: &Target, query: &Query) -> Result<Described, CallError> {
-        let budget = Budget::single(self.config.timeouts.operation, SystemTime::now());
+        let budget = Budget::single(self.config.timeouts.operation, self.now());
         let api = self.targets.api(target).await?;
-        let within = budget.next(SystemTime::now()).unwrap_or_default();
+        let within = budget.next(self.now()).unwrap_or_default();
         api.describe(query, within).await
     }
 }

@@ -19,7 +19,8 @@ pub(super) const PROVIDER: Provider = Provider {
 
 fn build(site: &Site) -> Executor {
     let probe = ProbeBootstrapper::new(site.sessions.join("probe"));
-    Executor::new(Arc::new(Ec2Provider::new(Ec2Config::default())), Arc::new(probe))
+    let config = Ec2Config { timer: Arc::clone(&site.timer), ..Ec2Config::default() };
+    Executor::new(Arc::new(Ec2Provider::new(config)), Arc::new(probe))
 }
 
 fn schemas(generator: &mut SchemaGenerator) -> Settings {

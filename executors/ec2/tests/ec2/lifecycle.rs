@@ -1,9 +1,19 @@
 //! From the launch to the end: what a launch carries, when it can be reached, how it ends.
 
-use executor_api::{EndpointLookup, ExecutorErrorKind, LeaseProvider as _, Life, RejectReason};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use executor_api::{
+    CreateMode, CreateOutcome, EndpointLookup, ExecutorErrorKind, LeaseProvider as _, Life, OperationContext,
+    RejectReason, Timer,
+};
+use executor_ec2::{Ec2Config, Ec2Provider};
 use serde_json::json;
 
-use crate::bench::{allowance, ctx, destroy, failure, key, persist, provider, run, shape};
+use crate::bench::{
+    CALL, allowance, config, ctx, desired, destroy, failure, key, persist, provider, run, shape,
+};
 use crate::world::Region;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +60,7 @@ async fn an_endpoint_is_a_probe_until_the_instance_runs() {
             EndpointLookup::NotReady(why) => reasons.push(why),
         }
         assert!(reasons.len() < 100, "{reasons:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     };
     assert_eq!(reasons[0], format!("{} is pending", lease.lease_id));
     assert_eq!(endpoint.port, 22);
@@ -145,9 +155,45 @@ async fn a_throttle_says_how_long_to_wait() {
     region.faults(&json!([{ "action": "RunInstances", "kind": "error", "status": 503,
                             "code": "RequestLimitExceeded", "retry_after": 7 }]));
     let error = failure(&provider, &key("n-0", 1), &wanted).await;
-    let retry_after = Some(std::time::Duration::from_secs(7));
+    let retry_after = Some(Duration::from_secs(7));
     assert_eq!(error.kind, ExecutorErrorKind::Throttled { retry_after });
     assert!(region.living().is_empty());
+}
+
+/// A driver's clock that does not agree with the machine's: it was set while the driver ran.
+#[derive(Debug)]
+struct Off(i64);
+
+impl Timer for Off {
+    fn now(&self) -> SystemTime {
+        let by = Duration::from_secs(self.0.unsigned_abs());
+        if self.0 < 0 { SystemTime::now() - by } else { SystemTime::now() + by }
+    }
+
+    fn sleep_until(&self, _: SystemTime) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        panic!("the provider never waits")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h12_a_driver_whose_clock_is_an_hour_off_is_served_all_the_same() {
+    let Some(region) = Region::take() else { return };
+    region.config(&json!({ "lag_s": 0.3, "id_lag_s": 0.3 }));
+    for hours in [-1, 1] {
+        let timer = Arc::new(Off(hours * 3600));
+        let provider = Ec2Provider::new(Ec2Config { timer: Arc::clone(&timer) as _, ..config() });
+        let (key, wanted) = (key(&format!("n-{}", hours + 1), 1), shape(&region, &json!({})));
+        let ctx = || OperationContext { deadline: timer.now() + CALL, ..ctx(&key) };
+        let desired = desired(key.node.as_str(), wanted.clone());
+        let made = provider.create(&ctx(), &desired, CreateMode::CreateOrAdopt).await.unwrap();
+        let CreateOutcome::Leased { lease, .. } = made else { panic!("nothing was leased") };
+        // Too young to be seen by any clock.
+        let ended = provider.destroy(&ctx(), &lease).await;
+        assert_eq!(ended.unwrap_err().kind, ExecutorErrorKind::Ambiguous);
+        allowance().await;
+        provider.destroy(&ctx(), &lease).await.unwrap();
+        assert!(region.living().is_empty());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ mod bench;
 mod world;
 
 mod adoption;
+mod killed;
 mod lifecycle;
 mod many;
 mod preflight;
