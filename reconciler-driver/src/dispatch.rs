@@ -94,7 +94,6 @@ struct Hearing {
     attachment: Attachment,
     since: SystemTime,
     wait: Duration,
-    again_at: Option<SystemTime>,
 }
 
 /// The table of what runs at the executors.
@@ -107,6 +106,8 @@ pub struct Dispatcher {
     ledger: Ledger,
     running: BTreeMap<OperationId, Running>,
     hearings: BTreeMap<NodeAttemptId, Hearing>,
+    /// Sessions that stopped talking, by when they are listened to again.
+    hear_again: BTreeSet<(SystemTime, NodeAttemptId)>,
     /// Next listing of each provider; `None` while one is under way.
     listings: BTreeMap<ProviderName, Option<SystemTime>>,
     retaining: BTreeSet<ProviderName>,
@@ -125,6 +126,7 @@ impl Dispatcher {
             ledger: Ledger::new(),
             running: BTreeMap::new(),
             hearings: BTreeMap::new(),
+            hear_again: BTreeSet::new(),
             listings,
             retaining: BTreeSet::new(),
         }
@@ -205,7 +207,7 @@ impl Dispatcher {
     /// Listens to a session from now on.
     pub fn attach(&mut self, attachment: Attachment, now: SystemTime) -> Option<Task> {
         let attempt = attachment.attempt;
-        let hearing = Hearing { attachment, since: now, wait: HEAR_FIRST, again_at: None };
+        let hearing = Hearing { attachment, since: now, wait: HEAR_FIRST };
         self.hearings.insert(attempt, hearing);
         self.hear(attempt, now)
     }
@@ -246,13 +248,10 @@ impl Dispatcher {
         in_use: impl FnOnce() -> BTreeSet<ProviderName>,
     ) -> Vec<Task> {
         let mut tasks = Vec::new();
-        let again: Vec<_> = self
-            .hearings
-            .iter()
-            .filter(|(_, hearing)| hearing.again_at.is_some_and(|at| at <= now))
-            .map(|(attempt, _)| *attempt)
-            .collect();
-        tasks.extend(again.into_iter().filter_map(|attempt| self.hear(attempt, now)));
+        while self.hear_again.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, attempt)) = self.hear_again.pop_first() else { break };
+            tasks.extend(self.hear(attempt, now));
+        }
         let listed: Vec<_> = self
             .listings
             .iter()
@@ -282,8 +281,8 @@ impl Dispatcher {
 
     /// When something of [`due`](Self::due) is due next.
     pub fn next_due(&self) -> Option<SystemTime> {
-        let again = self.hearings.values().filter_map(|hearing| hearing.again_at);
-        again.chain(self.listings.values().copied().flatten()).min()
+        let again = self.hear_again.first().map(|(at, _)| *at);
+        again.into_iter().chain(self.listings.values().copied().flatten()).min()
     }
 
     /// Takes the end of a task. Answers with what the driver is to be told.
@@ -307,7 +306,7 @@ impl Dispatcher {
                     if heard >= HEAR_CAP {
                         hearing.wait = HEAR_FIRST;
                     }
-                    hearing.again_at = now.checked_add(hearing.wait);
+                    self.hear_again.extend(now.checked_add(hearing.wait).map(|at| (at, attempt)));
                     let node = &hearing.attachment.node;
                     let wait = hearing.wait;
                     tracing::debug!(%node, %attempt, ?wait, "{}", ended.problem("session ended"));
@@ -385,13 +384,12 @@ impl Dispatcher {
     fn hear(&mut self, attempt: NodeAttemptId, now: SystemTime) -> Option<Task> {
         let hearing = self.hearings.get_mut(&attempt)?;
         hearing.since = now;
-        hearing.again_at = None;
         let Attachment { node, session, route, .. } = hearing.attachment.clone();
         let executor = match self.executors.serving(&route) {
             Ok(executor) => executor,
             Err(error) => {
                 tracing::warn!(%node, %attempt, "cannot listen to session {session}: {error}");
-                hearing.again_at = now.checked_add(HEAR_CAP);
+                self.hear_again.extend(now.checked_add(HEAR_CAP).map(|at| (at, attempt)));
                 return None;
             }
         };

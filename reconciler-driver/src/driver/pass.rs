@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -127,10 +128,12 @@ impl ClusterDriver {
             return false;
         }
         self.next_tick = now.checked_add(self.policy.extra.tick_every).filter(|at| now < *at);
-        let all = self.slots();
         let after = self.tick_cursor.take();
-        let stretch = all.iter().filter(|slot| after.as_ref().is_none_or(|last| *last < **slot));
-        let stretch: Vec<_> = stretch.take(TICK_SLOTS).cloned().collect();
+        let after = (after.as_ref().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let there = self.state.nodes.range::<LogicalNodeId, _>(after).map(|(slot, _)| slot);
+        let declared = self.expanded.specs.range::<LogicalNodeId, _>(after).map(|(slot, _)| slot);
+        let stretch: BTreeSet<_> = there.take(TICK_SLOTS).chain(declared.take(TICK_SLOTS)).collect();
+        let stretch: Vec<_> = stretch.into_iter().take(TICK_SLOTS).cloned().collect();
         if stretch.len() == TICK_SLOTS {
             self.tick_cursor = stretch.last().cloned();
         }
