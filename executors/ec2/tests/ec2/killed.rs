@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::bench::{key, persist, provider, shape, try_create};
 use crate::world::Region;
 
-/// How often. 50 take a minute on an idle machine; `EC2_KILLS=50` is the long form.
+/// How often; half a minute on a busy machine. `EC2_KILLS` changes it.
 fn kills() -> u64 {
-    std::env::var("EC2_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(10)
+    std::env::var("EC2_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(50)
 }
 
 const VICTIM: &str = "EC2_TEST_VICTIM";
