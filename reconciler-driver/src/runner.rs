@@ -224,7 +224,8 @@ impl Runner {
                 return Ok(Settled::Converged);
             }
             let idle = !self.dispatcher.is_busy() && self.mail.is_empty();
-            if idle && self.driver.next_deadline().is_none() && self.poller.is_empty() {
+            // Sessions are listened to for ever; whoever has something to say later has set an alarm.
+            if idle && self.driver.next_deadline().is_none() && self.timer.next().is_none() {
                 return Ok(Settled::Stuck);
             }
             match self.next_moment() {

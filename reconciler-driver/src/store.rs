@@ -191,6 +191,11 @@ impl MemoryStore {
         Self::default()
     }
 
+    /// A store that holds this.
+    pub fn holding(image: StateImage) -> Self {
+        Self(Arc::new(Mutex::new(Some(image))))
+    }
+
     /// What it holds.
     pub fn image(&self) -> Option<StateImage> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()

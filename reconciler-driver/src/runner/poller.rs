@@ -79,8 +79,4 @@ impl Poller {
             return Polled::Ended(Box::new(end));
         }
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
-    }
 }

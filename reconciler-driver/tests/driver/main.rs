@@ -5,5 +5,6 @@ mod listings;
 mod properties;
 mod scenarios;
 mod shell;
+mod stale;
 mod stores;
 mod support;
