@@ -29,5 +29,5 @@ pub use cases::CASES;
 pub use harness::{CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, NodePlan};
 pub use lossy::Losses;
 pub use report::{Report, Verdict};
-pub use runner::{UnknownCase, run_named, run_suite};
+pub use runner::{UnknownCase, run_named, run_suite, run_suite_telling};
 pub use time::TokioTimer;

@@ -41,18 +41,32 @@ impl Report {
     }
 }
 
+impl Verdict {
+    /// The line of a case: `ok NAME`, `FAILED NAME: why` or `skipped NAME: why`.
+    pub fn line(&self, name: &str) -> String {
+        match self {
+            Self::Ok => format!("ok {name}"),
+            Self::Failed(why) => format!("FAILED {name}: {why}"),
+            Self::Skipped(why) => format!("skipped {name}: {why}"),
+        }
+    }
+}
+
+impl Report {
+    /// The sums in one line.
+    pub fn sums(&self) -> String {
+        let (failed, skipped) = (self.failed().len(), self.skipped().len());
+        let ok = self.verdicts.len() - failed - skipped;
+        format!("{ok} ok, {failed} failed, {skipped} skipped")
+    }
+}
+
 /// A line per case, and the sums.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, verdict) in &self.verdicts {
-            match verdict {
-                Verdict::Ok => writeln!(f, "ok {name}")?,
-                Verdict::Failed(why) => writeln!(f, "FAILED {name}: {why}")?,
-                Verdict::Skipped(why) => writeln!(f, "skipped {name}: {why}")?,
-            }
+            writeln!(f, "{}", verdict.line(name))?;
         }
-        let (failed, skipped) = (self.failed().len(), self.skipped().len());
-        let ok = self.verdicts.len() - failed - skipped;
-        write!(f, "{ok} ok, {failed} failed, {skipped} skipped")
+        f.write_str(&self.sums())
     }
 }

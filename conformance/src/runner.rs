@@ -22,12 +22,29 @@ pub struct UnknownCase(
 /// # Errors
 /// There is no case of that name.
 pub fn run_suite<H: Harness>(make: impl Fn() -> H, only: Option<&str>) -> Result<Report, UnknownCase> {
+    run_suite_telling(make, only, |_, _| ())
+}
+
+/// The same, and says how each case ended as soon as it has.
+///
+/// # Errors
+/// There is no case of that name.
+pub fn run_suite_telling<H: Harness>(
+    make: impl Fn() -> H,
+    only: Option<&str>,
+    mut tell: impl FnMut(&'static str, &Verdict),
+) -> Result<Report, UnknownCase> {
     let chosen: Vec<&Case> = CASES.iter().filter(|case| only.is_none_or(|name| name == case.name)).collect();
     if let (Some(name), true) = (only, chosen.is_empty()) {
         return Err(UnknownCase(name.to_owned()));
     }
-    let verdicts = chosen.into_iter().map(|case| (case.name, run_case(&make, case))).collect();
-    Ok(Report { verdicts })
+    let mut report = Report::default();
+    for case in chosen {
+        let verdict = run_case(&make, case);
+        tell(case.name, &verdict);
+        report.verdicts.push((case.name, verdict));
+    }
+    Ok(report)
 }
 
 /// Runs one case for a `#[test]`: prints a skip, panics with a failure.

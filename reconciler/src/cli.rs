@@ -9,6 +9,8 @@ pub(crate) mod output;
 pub(crate) mod view;
 
 mod apply;
+#[cfg(feature = "conformance")]
+mod conformance;
 mod demo_node;
 mod destroy;
 mod drive;
@@ -47,7 +49,7 @@ enum Command {
     /// Show what `apply` would do, by rehearsing it; change nothing. Exits with 2 if there is something to do.
     Plan(With<plan::Args>),
     /// Make the cluster as the file says, then exit and leave the nodes running.
-    #[command(alias = "up")]
+    #[command(visible_alias = "up")]
     Apply(With<apply::Args>),
     /// Make the cluster as the file says and keep it so; reread the file whenever it changes.
     Run(With<run::Args>),
@@ -70,10 +72,13 @@ enum Command {
     /// Go on with a node that the driver itself stopped because of something that must not happen.
     Release(With<holds::ReleaseArgs>),
     /// Remove every node, then the run's state.
-    #[command(alias = "down")]
+    #[command(visible_alias = "down")]
     Destroy(With<destroy::Args>),
     /// Print the JSON Schema of the cluster file, for editors.
     Schema,
+    /// Put a provider to the test: run the suite that every executor passes.
+    #[cfg(feature = "conformance")]
+    Conformance(conformance::Args),
     #[command(hide = true)]
     DemoNode(demo_node::Args),
 }
@@ -98,6 +103,10 @@ impl Cli {
 pub(crate) fn main(cli: Cli) -> ExitCode {
     if let Command::DemoNode(args) = &cli.command {
         return demo_node::run(args);
+    }
+    #[cfg(feature = "conformance")]
+    if let Command::Conformance(args) = &cli.command {
+        return conformance::run(args);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let ended = match runtime {
@@ -136,6 +145,8 @@ async fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Release(with) => holds::release(&with.global.settle(before), with.args).await,
         Command::Destroy(with) => destroy::run(&with.global.settle(before), &with.args).await,
         Command::Schema => schema::run(),
+        #[cfg(feature = "conformance")]
+        Command::Conformance(args) => Err(Failure::error(format!("runs outside of the runtime: {args:?}"))),
         Command::DemoNode(args) => Err(Failure::error(format!("not a command of its own: {args:?}"))),
     }
 }
