@@ -100,7 +100,9 @@ impl<'a> Creation<'a> {
             Ok(mut made) => {
                 // In the driver's time, and not in EC2's, which tells whole seconds of another clock. How old a
                 // lease is decides what "not found" means; one that the token found is held for younger than it is.
-                made.iter_mut().for_each(|instance| instance.launched_at = Some(sent_at));
+                for instance in &mut made {
+                    instance.launched_at = Some(sent_at);
+                }
                 self.made(&made).await
             }
             Err(error) => match telling(&error) {
@@ -200,5 +202,96 @@ impl<'a> Creation<'a> {
             EFFECT,
             format!("the instance of {} is over: {reason}", self.ctx.attempt),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use executor_api::LeaseProvider as _;
+
+    use super::*;
+    use crate::api::{CallError, Reached, State};
+    use crate::map::tests::instance;
+    use crate::testing::{Scripted, context, owned, provider, wanted};
+
+    async fn create(api: &Arc<Scripted>, mode: CreateMode) -> Result<CreateOutcome, ExecutorError> {
+        provider(&[("here", api)]).create(&context("web-0", 0), &wanted(), mode).await
+    }
+
+    /// How a create that may make something failed, and what it asked.
+    async fn failure(script: Scripted) -> (ExecutorErrorKind, Vec<String>) {
+        let api = Arc::new(script);
+        let error = create(&api, CreateMode::CreateOrAdopt).await.expect_err("it should not have succeeded");
+        (error.kind, api.asked())
+    }
+
+    fn answered(code: &str) -> CallError {
+        CallError { code: Some(code.to_owned()), ..CallError::new(Reached::Answered) }
+    }
+
+    #[tokio::test]
+    async fn the_lookup_comes_before_the_launch() {
+        let made = instance("i-1", State::Pending);
+        let api = Arc::new(Scripted::default().shows(vec![]).launches(Ok(vec![made])));
+        let outcome = create(&api, CreateMode::CreateOrAdopt).await.unwrap();
+        assert!(matches!(outcome, CreateOutcome::Leased { lease, .. } if lease.lease_id.0 == "i-1"));
+        assert_eq!(api.asked(), ["describe by 4 tags", "run t3.small"]);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_looked_up_is_not_launched() {
+        let (kind, asked) = failure(Scripted::default().hides(CallError::new(Reached::NoAnswer))).await;
+        assert_eq!(kind, ExecutorErrorKind::Unavailable, "nothing was made, and that is proved");
+        assert_eq!(asked, ["describe by 4 tags"]);
+        let (kind, asked) = failure(Scripted::default().shows_a_part(vec![])).await;
+        assert_eq!((kind, asked.len()), (ExecutorErrorKind::Unavailable, 1));
+    }
+
+    #[tokio::test]
+    async fn a_success_that_names_no_instance_is_ambiguous() {
+        for answer in [vec![], vec![instance("", State::Pending)]] {
+            let (kind, _) = failure(Scripted::default().shows(vec![]).launches(Ok(answer))).await;
+            assert_eq!(kind, ExecutorErrorKind::Ambiguous);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dead_instance_behind_the_token_ends_the_attempt() {
+        let dead = instance("i-1", State::Terminated);
+        let (kind, _) = failure(Scripted::default().shows(vec![]).launches(Ok(vec![dead]))).await;
+        assert_eq!(kind, ExecutorErrorKind::Gone);
+    }
+
+    #[tokio::test]
+    async fn a_mismatch_is_looked_up_by_tags_and_then_by_token() {
+        let ctx = context("web-0", 0);
+        let token = Some(ctx.identity().token);
+        let untagged = Instance { client_token: token, ..instance("i-1", State::Running) };
+        let strange = instance("i-0", State::Running);
+        let mismatch = Err(answered("IdempotentParameterMismatch"));
+        let script = Scripted::default().shows(vec![]).launches(mismatch).shows(vec![]);
+        let api = Arc::new(script.shows(vec![strange, untagged]));
+        let outcome = create(&api, CreateMode::CreateOrAdopt).await.unwrap();
+        assert!(matches!(outcome, CreateOutcome::Leased { lease, .. } if lease.lease_id.0 == "i-1"));
+        assert_eq!(api.asked()[2..], ["describe by 4 tags", "describe by token"]);
+    }
+
+    #[tokio::test]
+    async fn a_duplicate_that_cannot_be_ended_leaves_the_create_open() {
+        let ctx = context("web-0", 0);
+        let both = vec![owned(&ctx, "i-1", State::Running), owned(&ctx, "i-2", State::Running)];
+        let refused = Err(answered("OperationNotPermitted"));
+        let (kind, asked) = failure(Scripted::default().shows(both).ends(refused)).await;
+        assert_eq!(kind, ExecutorErrorKind::Ambiguous);
+        assert_eq!(asked[1], "terminate i-2");
+    }
+
+    #[tokio::test]
+    async fn without_time_nothing_is_asked() {
+        let api = Arc::new(Scripted::default());
+        let ctx = OperationContext { deadline: std::time::SystemTime::UNIX_EPOCH, ..context("web-0", 0) };
+        let ended = provider(&[("here", &api)]).create(&ctx, &wanted(), CreateMode::CreateOrAdopt).await;
+        assert_eq!(ended.unwrap_err().kind, ExecutorErrorKind::Unavailable);
+        assert_eq!(api.asked(), [""; 0]);
     }
 }

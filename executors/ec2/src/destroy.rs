@@ -95,3 +95,64 @@ async fn terminate(
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use executor_api::{LeaseProvider as _, Reading};
+
+    use super::*;
+    use crate::api::{Instance, Reached, State};
+    use crate::map::tests::instance;
+    use crate::testing::{Scripted, context, lease, owned, provider};
+
+    async fn destroy(script: Scripted) -> (Result<(), ExecutorErrorKind>, Vec<String>) {
+        let api = Arc::new(script);
+        let ended = provider(&[("here", &api)]).destroy(&context("web-0", 0), &lease("i-1")).await;
+        (ended.map_err(|error| error.kind), api.asked())
+    }
+
+    fn ours(id: &str, state: State) -> Instance {
+        owned(&context("web-0", 0), id, state)
+    }
+
+    #[tokio::test]
+    async fn it_is_over_when_the_answer_says_so() {
+        let running = || Scripted::default().shows(vec![ours("i-1", State::Running)]);
+        assert_eq!(destroy(running().ends(Ok(Some(State::ShuttingDown)))).await.0, Ok(()));
+        for answer in [Some(State::Running), None] {
+            assert_eq!(destroy(running().ends(Ok(answer))).await.0, Err(ExecutorErrorKind::Ambiguous));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_already_ending_is_not_told_again() {
+        let (ended, asked) = destroy(Scripted::default().shows(vec![ours("i-1", State::ShuttingDown)])).await;
+        assert_eq!((ended, asked.len()), (Ok(()), 1));
+    }
+
+    #[tokio::test]
+    async fn a_lease_of_somebody_else_is_refused_before_anything_is_ended() {
+        let strange = instance("i-1", State::Running);
+        let (ended, asked) = destroy(Scripted::default().shows(vec![]).shows(vec![strange])).await;
+        assert_eq!(ended, Err(ExecutorErrorKind::Rejected(RejectReason::Validation)));
+        assert_eq!(asked, ["describe by 4 tags", "describe i-1"]);
+    }
+
+    #[tokio::test]
+    async fn half_a_listing_is_no_proof_that_nothing_is_left() {
+        let script = Scripted::default().shows_a_part(vec![ours("i-1", State::Running)]);
+        let (ended, _) = destroy(script.ends(Ok(Some(State::ShuttingDown)))).await;
+        assert_eq!(ended, Err(ExecutorErrorKind::Ambiguous));
+    }
+
+    #[tokio::test]
+    async fn a_dead_instance_in_one_region_says_nothing_where_another_cannot_be_read() {
+        let attempt = context("web-0", 0).attempt;
+        let here = Arc::new(Scripted::default().shows(vec![ours("i-1", State::Terminated)]));
+        let there = Arc::new(Scripted::default().hides(CallError::new(Reached::NoAnswer)));
+        let reading = provider(&[("here", &here), ("there", &there)]).find(&attempt).await;
+        assert!(matches!(reading, Reading::Unknown { .. }), "{reading:?}");
+    }
+}

@@ -8,15 +8,15 @@
 //!                         └──── error ◄─────┘
 //! ```
 //!
-//! [`map`] and [`error`] are pure and hold what is to be known about EC2; [`sdk`] is thin and the only place that
+//! `map` and `error` are pure and hold what is to be known about EC2; `sdk` is thin and the only place that
 //! names the AWS SDK; nothing of it leaves this crate. What keeps instances from being made twice, in this order:
 //! the lookup by tags before each launch, the client token of attempt and candidate, tags set in the very call that
 //! launches, and never calling an outcome proved that is not.
 //!
 //! A node is a booted instance; what runs on it is the business of a bootstrapper, and any pairs with this provider.
 //!
-//! Reading order: [`settings`], [`config`], [`validate`], [`candidate`], [`map`], [`error`], [`api`], then the flows
-//! in [`provider`], [`create`] and [`destroy`].
+//! Reading order: [`settings`], [`config`], `validate`, `candidate`, `map`, `error`, `api`, then the flows
+//! in `provider`, `create` and `destroy`.
 
 #![cfg_attr(not(feature = "sdk"), expect(dead_code, reason = "only the SDK side calls some of it"))]
 

@@ -1,5 +1,5 @@
 //! What a user writes for an EC2 node under `shape:`. Reading it is all that happens here; what it means together
-//! is checked in [`validate`](crate::validate), and what is sent for it is put together in [`map`](crate::map).
+//! is checked in `validate`, and what is sent for it is put together in `map`.
 
 use std::collections::BTreeMap;
 

@@ -1,16 +1,19 @@
 //! Builders that the unit tests share.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use executor_api::{
-    AttemptKey, BootSpec, CandidateIndex, GroupId, GroupPolicy, JoinSpec, LogicalNodeId, NodeAttemptId,
-    NodeRole, NodeTemplate, OperationContext, OperationId, ProviderName, RunId, RunNodeGroupSpec, SlotGroup,
-    UpdatePolicy,
+    AttemptKey, BootSpec, CandidateIndex, GroupId, GroupPolicy, JoinSpec, LeaseFacts, LeaseId, LogicalNodeId,
+    LogicalNodeSpec, NodeAttemptId, NodeRole, NodeTemplate, OperationContext, OperationId, ProviderName,
+    RunId, RunNodeGroupSpec, SlotGroup, UpdatePolicy,
 };
 use serde_json::Value;
 
-use crate::api::{CallError, Ec2Api, Reached};
+use crate::api::{CallError, Described, Ec2Api, Instance, Launch, Query, Reached, State, StatusChecks};
+use crate::config::Ec2Config;
+use crate::provider::Ec2Provider;
 use crate::targets::{Connect, Target};
 
 /// Where nobody can be reached.
@@ -55,5 +58,130 @@ pub(crate) fn context(node: &str, sequence: u64) -> OperationContext {
         candidate: CandidateIndex(0),
         deadline: SystemTime::now() + Duration::from_secs(30),
         group: SlotGroup { group: GroupId::new("web").unwrap(), slots: Arc::from([node]) },
+    }
+}
+
+/// An API that answers by script, call by call, and remembers what was asked. A call beyond the script is a defect
+/// of the test.
+#[derive(Debug, Default)]
+pub(crate) struct Scripted {
+    pub(crate) described: Mutex<VecDeque<Result<Described, CallError>>>,
+    pub(crate) ran: Mutex<VecDeque<Result<Vec<Instance>, CallError>>>,
+    pub(crate) terminated: Mutex<VecDeque<Result<Option<State>, CallError>>>,
+    pub(crate) asked: Mutex<Vec<String>>,
+}
+
+impl Scripted {
+    /// The next lookup shows these.
+    pub(crate) fn shows(self, instances: Vec<Instance>) -> Self {
+        self.described.lock().unwrap().push_back(Ok(Described { instances, complete: true }));
+        self
+    }
+
+    /// The next lookup shows these, and is not the whole truth.
+    pub(crate) fn shows_a_part(self, instances: Vec<Instance>) -> Self {
+        self.described.lock().unwrap().push_back(Ok(Described { instances, complete: false }));
+        self
+    }
+
+    /// The next lookup fails.
+    pub(crate) fn hides(self, error: CallError) -> Self {
+        self.described.lock().unwrap().push_back(Err(error));
+        self
+    }
+
+    /// The next launch is answered so.
+    pub(crate) fn launches(self, answer: Result<Vec<Instance>, CallError>) -> Self {
+        self.ran.lock().unwrap().push_back(answer);
+        self
+    }
+
+    /// The next termination is answered so.
+    pub(crate) fn ends(self, answer: Result<Option<State>, CallError>) -> Self {
+        self.terminated.lock().unwrap().push_back(answer);
+        self
+    }
+
+    /// What was asked so far.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn note(&self, call: String) {
+        self.asked.lock().unwrap().push(call);
+    }
+}
+
+#[async_trait::async_trait]
+impl Ec2Api for Scripted {
+    async fn run(&self, launch: &Launch, _: Duration) -> Result<Vec<Instance>, CallError> {
+        self.note(format!("run {}", launch.instance_type));
+        self.ran.lock().unwrap().pop_front().expect("a launch that the test did not expect")
+    }
+
+    async fn rehearse(&self, _: &Launch, _: Duration) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    async fn describe(&self, query: &Query, _: Duration) -> Result<Described, CallError> {
+        self.note(match query {
+            Query::Id(id) => format!("describe {id}"),
+            Query::Tags(tags) => format!("describe by {} tags", tags.len()),
+            Query::Token(_) => "describe by token".to_owned(),
+        });
+        self.described.lock().unwrap().pop_front().expect("a lookup that the test did not expect")
+    }
+
+    async fn status(&self, id: &str, _: Duration) -> Result<Option<StatusChecks>, CallError> {
+        self.note(format!("status {id}"));
+        Ok(None)
+    }
+
+    async fn terminate(&self, id: &str, _: Duration) -> Result<Option<State>, CallError> {
+        self.note(format!("terminate {id}"));
+        self.terminated.lock().unwrap().pop_front().expect("a termination that the test did not expect")
+    }
+}
+
+/// Reaches scripted APIs, each by its region.
+#[derive(Debug)]
+struct Scripts(BTreeMap<String, Arc<Scripted>>);
+
+#[async_trait::async_trait]
+impl Connect for Scripts {
+    async fn connect(&self, target: &Target) -> Result<Arc<dyn Ec2Api>, CallError> {
+        let api = target.region.as_ref().and_then(|region| self.0.get(region));
+        Ok(Arc::clone(api.expect("a region that the test did not expect")) as _)
+    }
+}
+
+/// A provider on scripted regions.
+pub(crate) fn provider(regions: &[(&str, &Arc<Scripted>)]) -> Ec2Provider {
+    let scripts = regions.iter().map(|(name, api)| ((*name).to_owned(), Arc::clone(api))).collect();
+    let targets =
+        regions.iter().map(|(name, _)| Target { region: Some((*name).to_owned()), endpoint_url: None });
+    let config = Ec2Config { targets: targets.collect(), ..Ec2Config::default() };
+    Ec2Provider::with_connect(config, Arc::new(Scripts(scripts)))
+}
+
+/// What is wanted of the first slot, in the region `here`.
+pub(crate) fn wanted() -> LogicalNodeSpec {
+    let shape = serde_json::json!({ "region": "here", "image": "ami-1", "instance_types": ["t3.small"] });
+    let group = group(shape);
+    executor_api::expand_node_group(&group).next().expect("a group of one")
+}
+
+/// An instance that carries the identity of an operation's attempt.
+pub(crate) fn owned(ctx: &OperationContext, id: &str, state: State) -> Instance {
+    Instance { tags: ctx.identity().labels, ..crate::map::tests::instance(id, state) }
+}
+
+/// A lease made an hour ago.
+pub(crate) fn lease(id: &str) -> LeaseFacts {
+    LeaseFacts {
+        lease_id: LeaseId(id.to_owned()),
+        provider: ProviderName::new("ec2").unwrap(),
+        created_at: SystemTime::now().checked_sub(Duration::from_hours(1)),
+        attributes: BTreeMap::from([("region".to_owned(), "here".to_owned())]),
     }
 }
