@@ -110,7 +110,7 @@ impl Region {
     pub(crate) fn steer(&self, wish: &Value) -> Value {
         let body = wish.to_string();
         let mut stream = TcpStream::connect(("127.0.0.1", self.world.port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         write!(
             stream,
             "POST /_world/{} HTTP/1.1\r\nHost: world\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
