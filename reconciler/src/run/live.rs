@@ -90,6 +90,12 @@ impl Live {
         let intent = resolve(dir, &aim, stored.as_ref())?;
         check(&aim, &intent, &table).await?;
         let store = state::prepare(dir, stored.as_ref(), &intent.shape, &intent.notes)?;
+        let listener = socket::bind(&dir.socket()).map_err(|error| {
+            Failure::while_doing(
+                format_args!("serving the control socket {}", dir.socket().display()),
+                &error,
+            )
+        })?;
         let config = ShellConfig {
             desired: intent.shape.clone(),
             policy: intent.notes.policy.clone(),
@@ -101,12 +107,6 @@ impl Live {
         let doing = format!("starting to drive run {}", dir.run());
         let handle =
             reconciler_driver::start(config).await.map_err(|error| Failure::while_doing(&doing, &error))?;
-        let listener = socket::bind(&dir.socket()).map_err(|error| {
-            Failure::while_doing(
-                format_args!("serving the control socket {}", dir.socket().display()),
-                &error,
-            )
-        })?;
         let destroying = matches!(aim, Aim::Nothing);
         let in_force = InForce { shape: intent.shape, notes: intent.notes, destroying };
         let live = Arc::new_cyclic(|weak: &Weak<Self>| Self {

@@ -106,9 +106,8 @@ impl Lab {
     /// `run` in the background, driving already.
     pub(crate) fn run(&self) -> Background {
         let background = self.background(&["run"]);
-        wait("run to drive", 10, || {
-            self.try_status().is_some_and(|status| status["driver_pid"] == background.child.id())
-        });
+        let drives = || self.try_status().is_some_and(|status| status["driver_pid"] == background.child.id());
+        wait_or("run to drive", 20, drives, || background.output());
         background
     }
 

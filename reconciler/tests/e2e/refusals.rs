@@ -222,3 +222,25 @@ fn a_port_that_a_stranger_holds_is_never_given_to_a_node() {
     let port = status["nodes"][0]["ports"]["http"].as_u64().unwrap();
     assert!(strangers.iter().all(|held| u64::from(held.local_addr().unwrap().port()) != port));
 }
+
+#[test]
+fn a_nodes_own_port_that_a_stranger_took_is_named_and_waited_for() {
+    let lab = Lab::with(&web("taken", 1, ""));
+    lab.ok(&["up", "-q", "--timeout", "30s"]);
+    let endpoint = lab.status()["nodes"][0]["endpoint"].as_str().unwrap().to_owned();
+    crate::lab::signal(lab.pids("web-0")[0], "KILL");
+    crate::lab::wait("its death", 5, || lab.pids("web-0").is_empty());
+    let mut stranger = None;
+    crate::lab::wait("the stranger to have the port", 5, || {
+        stranger = std::net::TcpListener::bind(&endpoint).ok();
+        stranger.is_some()
+    });
+    let _run = lab.run();
+    let port = endpoint.rsplit(':').next().unwrap();
+    crate::lab::wait("the port to be named", 15, || {
+        lab.explain("web-0").to_string().contains(port)
+            && lab.explain("web-0")["node"]["last_error"].as_str().is_some_and(|error| error.contains(port))
+    });
+    drop(stranger);
+    assert_eq!(lab.converged(1)["nodes"][0]["endpoint"], endpoint, "the port is the node's own");
+}
