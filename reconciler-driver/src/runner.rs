@@ -55,7 +55,8 @@ pub trait Hooks: Send {
     }
 
     /// What the clock says when an input is handed over: the truth, or something earlier.
-    fn stamp(&mut self, now: SystemTime) -> SystemTime {
+    fn stamp(&mut self, input: &DriverInput, now: SystemTime) -> SystemTime {
+        let _ = input;
         now
     }
 
@@ -329,7 +330,7 @@ impl Runner {
             return Ok(true);
         }
         if let Some(entry) = self.mail.first_entry().filter(|entry| entry.key().0 <= now) {
-            let stamp = self.hooks.stamp(now).min(now);
+            let stamp = self.hooks.stamp(entry.get(), now).min(now);
             self.driver.handle(entry.remove(), stamp);
             return Ok(true);
         }

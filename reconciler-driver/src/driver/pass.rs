@@ -183,7 +183,8 @@ impl ClusterDriver {
             let taken = self.apply(action, why, now);
             allocator_moved |= allocates && !taken;
         }
-        for slot in looked_at {
+        // What only the tick looked at has not changed: its place in the index is as it was.
+        for slot in looked_at.iter().filter(|slot| asked.is_none_or(|asked| asked.contains(*slot))) {
             self.refresh(slot, retry_at.get(slot).copied());
         }
         self.settle_calls(looked_at, &refused);
