@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The driver holds the only `&mut ClusterState`; both transitions on it ([`fold`] and [`apply`]) are
-//! functions here. Deliberately absent: clocks, I/O, randomness, threads, hash maps.
+//! functions here. [`cluster`] decides about nodes, [`maintenance`] about gated plans on hosts; neither knows the
+//! other. Deliberately absent: clocks, I/O, randomness, threads, hash maps.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 

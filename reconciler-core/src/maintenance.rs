@@ -9,12 +9,14 @@
 //!
 //! Reading order: [`plan`] (what was approved), [`state`] (how far it is), [`observed`] (what was read this
 //! time), [`verdict`] and [`gate`] (evidence to "pass" or "no"), [`step`] and [`mod@advance`] (the one next step),
-//! [`mod@apply`] and [`mod@fold`] (the two transitions), [`escalation`] (the question to a person, and the reply).
+//! [`mod@apply`] and [`mod@fold`] (the two transitions), [`escalation`] (the question to a person, and the reply),
+//! [`check`] (what must always be true).
 //!
 //! Nothing here trusts a success: phases move on what was read back, and on nothing else.
 
 pub mod advance;
 pub mod apply;
+pub mod check;
 pub mod escalation;
 pub mod fold;
 pub mod gate;

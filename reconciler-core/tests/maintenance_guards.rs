@@ -493,3 +493,49 @@ fn an_announced_split_brain_asks_a_person_in_any_phase() {
         assert!(matches!(step.act, Act::Escalate(_)), "{place}: {step}");
     }
 }
+
+#[test]
+fn no_operation_is_recorded_under_another_fence_or_without_the_stamp_that_stands() {
+    let mut run = Run::new(go_on());
+    run.until("stamp gates");
+    let step = run.decide();
+    let whole = run.state.clone();
+    run.state.lease.as_mut().unwrap().fence = FenceValue(9);
+    let refused = apply(&run.plan, &mut run.state, &step, at(run.now)).unwrap_err();
+    expect!["op-15 carries fence 1, which is not that of the lease in hand"].assert_eq(&refused.to_string());
+    run.state = whole;
+    run.state.token = None;
+    let refused = apply(&run.plan, &mut run.state, &step, at(run.now)).unwrap_err();
+    expect!["op-15 needs the stamp of the resume gates, and carries another or none that stands"]
+        .assert_eq(&refused.to_string());
+}
+
+#[test]
+fn a_survey_shows_every_gate_before_anything_is_approved() {
+    let mut run = Run::new(go_on());
+    run.plan.approved = false;
+    let observed = run.observed();
+    let look = gate::Look { plan: &run.plan, state: &run.state, observed: &observed, now: at(run.now) };
+    let lines: Vec<_> = gate::survey(look)
+        .into_iter()
+        .map(|(name, verdict)| {
+            let findings: Vec<_> = verdict.findings().iter().take(1).map(ToString::to_string).collect();
+            format!("{name}: {}", if verdict.passed() { "yes".to_owned() } else { findings.join("") })
+        })
+        .collect();
+    expect![[r#"
+        hosts ready: yes
+        bonds sound in the mode to leave: yes
+        bonds as last verified: w1: the bond was never recorded
+        bonds alike in the mode to reach: w1: 1 member(s) carry, must be 2
+        machines pinned: v1 appeared after the machines were recorded
+        nobody writes: w1: r1 may be written
+        replication apart: w1: r1 connection is Connected, must be StandAlone
+        storage pods gone: w1: storage pods are there, or may come
+        storage pods running: yes
+        copies not diverged: yes
+        copies may meet again: w1: r1 volume 0 connection is Connected, must be StandAlone
+        copies identical: yes
+        lock held: the cluster is not held for this plan"#]]
+    .assert_eq(&lines.join("\n"));
+}

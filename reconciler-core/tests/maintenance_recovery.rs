@@ -428,7 +428,9 @@ fn with_a_crash(io: IoPolicy, when: usize, lost: bool, spoil: bool) -> Option<Ru
 fn a_crash_at_every_step_of_the_path_and_of_the_way_back_ends_where_it_would_have() {
     let mut crashes = 0;
     for io in [IoPolicy::Continue, quiesce()] {
-        for spoil in [false, true] {
+        // The way back is the same under either policy but for the suspension, which has tests of its own.
+        let spoils: &[bool] = if io == IoPolicy::Continue { &[false, true] } else { &[false] };
+        for spoil in spoils.iter().copied() {
             for lost in [false, true] {
                 for when in 0.. {
                     let Some(run) = with_a_crash(io.clone(), when, lost, spoil) else { break };
@@ -444,7 +446,7 @@ fn a_crash_at_every_step_of_the_path_and_of_the_way_back_ends_where_it_would_hav
             }
         }
     }
-    assert!(crashes > 300, "only {crashes} crashes");
+    assert!(crashes > 250, "only {crashes} crashes");
 }
 
 #[test]
@@ -596,4 +598,19 @@ fn suspension_that_ended_by_itself_is_never_papered_over() {
         dwell (I/O was suspended for longer than allowed)
         wait (letting things settle after: I/O was suspended for longer than allowed)
         escalate #1 (neither forward nor back can be proved safe: w1: r1 volume 0 counts changes from an older generation; w1: r1 volume 0 is of another generation than the peer's copy; w1: r1 volume 0 out-of-sync KiB is 4, must be 0)"#]].assert_eq(&run.last_steps(4));
+}
+
+#[test]
+fn a_lock_that_refuses_is_not_hammered() {
+    let mut run = at_step(IoPolicy::Continue, "enter AcquireLock");
+    for _ in 0..20 {
+        let step = run.decide();
+        if let Ok(Applied::Send { effect, .. }) = apply(&run.plan, &mut run.state, &step, at(run.now)) {
+            run.deeds.push(effect.to_string());
+            let failure = HostFailure { kind: HostErrorKind::Unavailable, message: "no answer".to_owned() };
+            run.fold(PlanObservation::Ended { id: effect.id(), outcome: Err(failure) });
+        }
+        run.now += 1;
+    }
+    assert_eq!(run.deeds, ["acquire lease"]);
 }

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn expiry_is_counted_by_the_watcher_against_the_duration_in_the_record() {
+    fn h26_expiry_is_counted_by_the_watcher_against_the_duration_in_the_record() {
         let at = Duration::from_secs;
         let mut watch = LeaseWatch::new();
         for seconds in (0..=100).step_by(5) {

@@ -52,6 +52,7 @@ fn next(look: Look<'_>) -> Next {
     }
     if let (Recovery::Escalated, Some(open)) = (&state.recovery, &state.escalation) {
         if state.handed_over {
+            spaced(look)?;
             return lease::give_up(look, "a person took over");
         }
         return Ok(frozen(look, open));
@@ -63,6 +64,7 @@ fn next(look: Look<'_>) -> Next {
             if let Some(person) = state.abort.as_ref().filter(|_| state.phase < Phase::RestoreMigration) {
                 return Ok(Step::halt(HaltReason::Aborted { who: person.who.clone() }));
             }
+            spaced(look)?;
             // Before the lock is wanted there is nothing to drive.
             if state.phase >= Phase::AcquireLock {
                 lease::ours(look)?;
@@ -76,6 +78,7 @@ fn next(look: Look<'_>) -> Next {
         Recovery::Halted(reason) => Ok(ladder::settle_down(look, reason)),
         Recovery::Dwell { until, reason } => ladder::after(look, *until, reason),
         Recovery::Rollback(part) => {
+            spaced(look)?;
             if state.hold_placed {
                 lease::ours(look)?;
             }
@@ -110,12 +113,17 @@ fn copies_apart(state: &PlanState) -> bool {
     (Phase::DisconnectDrbd..=Phase::ResumeDrbd).contains(&state.phase)
 }
 
+/// Tries keep their distance: those of the lock, of settling, and of a reconnect on the way back.
+fn spaced(look: Look<'_>) -> Result<(), Box<Step>> {
+    match look.state.not_before.filter(|at| *at > look.now) {
+        Some(at) => Err(Box::new(Step::wait(Some(at), "keeping the space between tries"))),
+        None => Ok(()),
+    }
+}
+
 /// An operation whose outcome was lost is settled before anything else is sent.
 fn settled(look: Look<'_>) -> Result<(), Box<Step>> {
     let state = look.state;
-    if let Some(at) = state.not_before.filter(|at| *at > look.now) {
-        return Err(Box::new(Step::wait(Some(at), "keeping the space between tries")));
-    }
     let Some(operation) = &state.unsettled else { return Ok(()) };
     if state.settles >= look.plan.pace.connect_attempts {
         let reason = HaltReason::OutcomeUnknown { deed: operation.to_string() };

@@ -3,7 +3,7 @@
 
 use std::time::SystemTime;
 
-use executor_api::host::{HostAction, HostOperationId};
+use executor_api::host::{FenceValue, HostAction, HostOperationId};
 
 use crate::maintenance::escalation::{Answer, Reply};
 use crate::maintenance::plan::BondFlipPlan;
@@ -57,6 +57,20 @@ pub enum StepRefused {
         from: Phase,
         /// Where the step leads.
         to: Phase,
+    },
+    /// An operation under a fence that is not that of the recorded lease.
+    #[error("{id} carries {fence}, which is not that of the lease in hand")]
+    OtherFence {
+        /// The operation of the step.
+        id: HostOperationId,
+        /// Its fence.
+        fence: FenceValue,
+    },
+    /// An operation that needs the resume gates, without the stamp that stands.
+    #[error("{id} needs the stamp of the resume gates, and carries another or none that stands")]
+    Ungated {
+        /// The operation of the step.
+        id: HostOperationId,
     },
     /// The numbers are used up.
     #[error("operation numbers are used up; file a new plan")]
@@ -290,11 +304,31 @@ fn record(
     if effect.id() != state.next_id() {
         return Err(StepRefused::OtherSequence { id: effect.id(), next: state.next_id() });
     }
+    vouched(state, effect)?;
     state.next_operation = state.next_operation.checked_add(1).ok_or(StepRefused::Exhausted)?;
     note_intent(plan, state, effect, now);
     let deadline = now.checked_add(plan.pace.operation_timeout).unwrap_or(now);
     state.pending = Some(PendingOperation { effect: effect.clone(), deadline });
     Ok(Applied::Send { effect: Box::new(effect.clone()), deadline })
+}
+
+/// The last look before an operation is recorded: the lease in hand is the one it names, and what needs the resume
+/// gates carries the stamp that stands. Decisions see to both; this is where a wrong one stops.
+fn vouched(state: &PlanState, effect: &Effect) -> Result<(), StepRefused> {
+    let (fence, gates) = match effect {
+        Effect::Host(operation) => (operation.fence, operation.action.gates()),
+        Effect::Vm(operation) => (operation.fence, None),
+        Effect::Settle { fence, .. } => (*fence, None),
+        Effect::Lock { .. } => return Ok(()),
+    };
+    let id = effect.id();
+    if state.lease.as_ref().is_none_or(|lease| lease.fence != fence) {
+        return Err(StepRefused::OtherFence { id, fence });
+    }
+    if gates.is_some_and(|gates| state.token.as_ref() != Some(gates)) {
+        return Err(StepRefused::Ungated { id });
+    }
+    Ok(())
 }
 
 /// What is about to be done is noted before it is done: from now on it may have happened.

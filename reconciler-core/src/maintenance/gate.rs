@@ -3,9 +3,10 @@
 //!
 //! [`sync`]: may two copies be called identical, or one the other's ancestor; have they diverged. [`kinship`]: how identifiers are related.
 //! [`storage`]: is replication apart and are storage pods gone. [`bond`]: is a bond as it must be, are both
-//! alike, did a probe pass. [`vm`]: is every machine pinned where it was. [`lock`]: is the lease ours.
+//! alike, did a probe pass. [`mod@host`]: may the hosts be worked on. [`vm`]: is every machine pinned where it was. [`lock`]: is the lease ours.
 
 pub mod bond;
+pub mod host;
 pub mod kinship;
 pub mod lock;
 pub(crate) mod pair;
@@ -34,6 +35,27 @@ pub struct Look<'a> {
     pub observed: &'a Observed,
     /// Now.
     pub now: SystemTime,
+}
+
+/// What every gate says of the world as it is, asked or not. For people who want to see before they let a plan run,
+/// and for status.
+pub fn survey(look: Look<'_>) -> Vec<(&'static str, Verdict)> {
+    let resources = &look.plan.resources;
+    vec![
+        ("hosts ready", host::ready(look)),
+        ("bonds sound in the mode to leave", bond::untouched(look)),
+        ("bonds as last verified", bond::as_verified(look, &look.plan.nodes)),
+        ("bonds alike in the mode to reach", bond::symmetric(look, &look.plan.to)),
+        ("machines pinned", vm::pinned(look)),
+        ("nobody writes", storage::quiet(look)),
+        ("replication apart", storage::apart(look, resources)),
+        ("storage pods gone", storage::drained(look, &look.plan.nodes)),
+        ("storage pods running", storage::serving(look)),
+        ("copies not diverged", sync::not_diverged(look)),
+        ("copies may meet again", sync::may_reconnect(look, resources)),
+        ("copies identical", sync::identical(look, resources, sync::Demand::FINISH)),
+        ("lock held", lock::held(look)),
+    ]
 }
 
 /// Gathers the findings and the sources of one gate.

@@ -347,6 +347,12 @@ impl PlanState {
         }
     }
 
+    /// Whether the lease is to be kept alive: always while it is ours, except under an open question, when nothing
+    /// is written at all.
+    pub fn keeps_lease(&self) -> bool {
+        self.lease.is_some() && (self.recovery != Recovery::Escalated || self.handed_over) && !self.is_over()
+    }
+
     /// Nothing will be done any more.
     pub fn is_over(&self) -> bool {
         match self.recovery {

@@ -11,11 +11,11 @@ use executor_api::host::{
 use crate::maintenance::advance::deed::{self, Patience};
 use crate::maintenance::advance::{Next, OnNo, lease, require, resume};
 use crate::maintenance::gate::sync::{Demand, Wire};
-use crate::maintenance::gate::{Gathering, Look, bond, lock, storage, sync, vm};
+use crate::maintenance::gate::{Gathering, Look, bond, host, lock, storage, sync, vm};
 use crate::maintenance::plan::IoPolicy;
 use crate::maintenance::state::Phase;
 use crate::maintenance::step::{HaltReason, LockAction, Move, Step};
-use crate::maintenance::verdict::{FindingKind, Proof, Subject, Verdict};
+use crate::maintenance::verdict::{Proof, Subject};
 
 /// The next step of the phase.
 pub(crate) fn step(look: Look<'_>) -> Next {
@@ -57,7 +57,7 @@ fn preconditions(look: Look<'_>) -> Next {
     if let Some(problem) = look.plan.problems().first() {
         return Ok(Step::halt(HaltReason::Refused(problem.to_string())));
     }
-    require(look, "host gate", hosts(look), OnNo::Halt)?;
+    require(look, "host gate", host::ready(look), OnNo::Halt)?;
     require(look, "bond gate", bond::untouched(look), OnNo::Halt)?;
     if let IoPolicy::Quiesce { suspend_for: None } = look.plan.io {
         require(look, "quiet gate", storage::quiet(look), OnNo::Halt)?;
@@ -68,31 +68,6 @@ fn preconditions(look: Look<'_>) -> Next {
     let proof = require(look, "sync gate", identical, OnNo::Defer)?;
     machines(look)?;
     Ok(enter_proved(Phase::AcquireLock, proof))
-}
-
-/// Both hosts may hold replicas and answer.
-fn hosts(look: Look<'_>) -> Verdict {
-    let mut gathering = Gathering::new(look);
-    for node in &look.plan.nodes {
-        let evidence = look.observed.hosts.get(node);
-        let Some(facts) = gathering.take_host(Subject::Host, node, evidence) else { continue };
-        for (what, found) in [("eligible", facts.eligible), ("live", facts.live)] {
-            match found {
-                Some(true) => {}
-                Some(false) => {
-                    gathering.no(FindingKind::Negative, Subject::Host, format!("{node}: not {what}"));
-                }
-                None => {
-                    gathering.no(
-                        FindingKind::Unknown,
-                        Subject::Host,
-                        format!("{node}: whether {what} is not known"),
-                    );
-                }
-            }
-        }
-    }
-    gathering.verdict("host gate")
 }
 
 /// The machines, or the step that waits for them.

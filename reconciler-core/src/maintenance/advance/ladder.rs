@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use executor_api::host::ResourceName;
 
-use crate::maintenance::advance::{Next, lease, resume, settled};
+use crate::maintenance::advance::{Next, lease, resume, settled, spaced};
 use crate::maintenance::escalation::{Answer, escalate};
 use crate::maintenance::gate::sync::{Demand, Wire};
 use crate::maintenance::gate::{Look, storage, sync};
@@ -25,6 +25,7 @@ pub(crate) fn after(look: Look<'_>, until: SystemTime, reason: &HaltReason) -> N
     if look.now < until {
         return Ok(Step::wait(Some(until), format!("letting things settle after: {reason}")));
     }
+    spaced(look)?;
     let state = look.state;
     if state.hold_placed || state.phase >= Phase::AcquireLock {
         lease::ours(look)?;
