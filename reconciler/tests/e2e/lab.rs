@@ -107,7 +107,7 @@ impl Lab {
     pub(crate) fn run(&self) -> Background {
         let background = self.background(&["run"]);
         let drives = || self.try_status().is_some_and(|status| status["driver_pid"] == background.child.id());
-        wait_or("run to drive", 20, drives, || background.output());
+        wait_or("run to drive", 10, drives, || background.output());
         background
     }
 

@@ -2,6 +2,7 @@
 
 mod etcd;
 mod failures;
+mod kills;
 mod lab;
 mod life;
 mod plan;

@@ -49,13 +49,13 @@ fn a_providers_own_settings_are_checked_at_their_places() {
     refused(
         &with("    provider: fake\n    shape:\n      create: soon\n      crate: 2s\n"),
         expect![[r#"
-        error: cluster.yaml:7:7: groups[0].shape.create: write a duration such as "200ms", "2s" or "1m30s"
-          7 |       create: soon
-            |       ^
-        cluster.yaml:8:7: groups[0].shape.crate: the fake knows no setting "crate"; it knows create, destroy, dies_after, endpoint
-          8 |       crate: 2s
-            |       ^
-    "#]],
+            error: cluster.yaml:7:7: groups[0].shape.create: write a duration such as "200ms", "2s" or "1m30s"
+              7 |       create: soon
+                |       ^
+            cluster.yaml:8:7: groups[0].shape.crate: the fake knows no setting "crate"; it knows create, destroy, dies_after, endpoint, labels
+              8 |       crate: 2s
+                |       ^
+        "#]],
     );
 }
 
