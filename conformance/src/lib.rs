@@ -21,6 +21,8 @@ pub mod harness;
 pub mod lossy;
 pub mod report;
 pub mod runner;
+pub mod search;
+pub mod simulate;
 pub mod time;
 
 pub use bench::{Bench, Node, Watch};

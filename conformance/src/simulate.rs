@@ -1,0 +1,271 @@
+//! Deterministic simulation of the shipped driver: seeded schedules over a fake world in virtual time, with
+//! every fault that results, reads, executors, clocks, stores and processes can have.
+//!
+//! ```text
+//!   seed ──► Plan ──► stage: disturbed steps, then peace, then stillness
+//!                      │        after each step: the driver against the world
+//!                      └─► Violation ──► a smaller Plan with the same violation ──► a story
+//! ```
+//!
+//! Everything is a function of the seed: the cluster, its edits, the timing, how the world behaves, what goes
+//! wrong and when. The driver is the one that ships, on the runner that stories and `plan` use; only what it
+//! touches is replaced. A batch also counts how often each disturbance really happened, and fails if one that
+//! it should have met never did.
+//!
+//! `cargo test -p conformance --test simulate` plays a few hundred schedules. In the optimised profile
+//! (`cargo test --profile checked -p conformance --test simulate`) it plays 100,000, or as many as the
+//! environment variable `SIMULATE_SCHEDULES` says; `SIMULATE_SEED` moves the first seed.
+//!
+//! Reading order: `plan` and `draw` (what a schedule is), `stage` (how it is played), `oracle`, `rules`, `spy`,
+//! `store` and `truth` (what watches), `shrink` (how a failure becomes a story).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use reconciler_driver::{Rules, StateStore};
+
+mod dice;
+mod draw;
+mod expected;
+mod interference;
+mod oracle;
+mod plan;
+mod rules;
+mod shrink;
+mod spy;
+mod stage;
+mod store;
+mod truth;
+
+pub use oracle::Violation;
+pub use plan::{Act, Clock, Disturbance, Fate, GroupPlan, Plan, ShapePlan};
+
+/// How schedules are played.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Steps of the disturbed phase.
+    pub steps: u32,
+    /// What is under test.
+    pub subject: Subject,
+    /// Stop a batch at its first failure.
+    pub stop_at_first: bool,
+    /// Threads of a batch.
+    pub threads: NonZeroUsize,
+    /// How many times a failing schedule may be played again to make it smaller.
+    pub shrink_tries: u32,
+}
+
+impl Default for Options {
+    /// 200 steps of the core's own rules, on all cores.
+    fn default() -> Self {
+        Self {
+            steps: 200,
+            subject: Subject::default(),
+            stop_at_first: true,
+            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            shrink_tries: 600,
+        }
+    }
+}
+
+/// What stands between the driver and the store. Takes the durable store, answers with what the driver gets.
+pub type StoreWrap = fn(Box<dyn StateStore>) -> Box<dyn StateStore>;
+
+/// What is under test: the core's own rules on an honest store, unless a test plants something else.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Decide, fold, apply.
+    pub rules: Rules,
+    /// What stands between the driver and its store.
+    pub store: StoreWrap,
+}
+
+impl Default for Subject {
+    fn default() -> Self {
+        Self { rules: Rules::default(), store: |store| store }
+    }
+}
+
+/// How one schedule ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Which schedule.
+    pub seed: u64,
+    /// Steps played, those of the peaceful phase included.
+    pub steps: u64,
+    /// How often each disturbance really happened.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// What must not be, if anything.
+    pub violation: Option<Violation>,
+}
+
+/// A failure, made small.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The schedule as drawn.
+    pub plan: Plan,
+    /// What must not be, in the schedule as drawn.
+    pub violation: Violation,
+    /// The smallest schedule found with a violation of the same rule.
+    pub smallest: Plan,
+    /// What happens in that one, line by line; the last line is the violation.
+    pub story: Vec<String>,
+}
+
+/// What a batch came to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Schedules played.
+    pub schedules: u64,
+    /// Steps played.
+    pub steps: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// How often each disturbance really happened.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// The failure with the lowest seed among those found.
+    pub failure: Option<Box<Failure>>,
+    /// How many schedules failed.
+    pub failures: u64,
+}
+
+/// Plays the schedule of one seed.
+pub fn run_one(seed: u64, options: &Options) -> Outcome {
+    quiet_panics();
+    let played = stage::play(&draw::plan(seed, options), &options.subject, false);
+    Outcome { seed, steps: played.steps, counts: played.counts, violation: played.violation }
+}
+
+/// The schedule of one seed, and everything that happens in it.
+pub fn tell(seed: u64, options: &Options) -> (Plan, Vec<String>, Option<Violation>) {
+    quiet_panics();
+    let plan = draw::plan(seed, options);
+    let played = stage::play(&plan, &options.subject, true);
+    (plan, played.story, played.violation)
+}
+
+/// Plays the schedule of one seed, and makes it small if it fails.
+pub fn explain(seed: u64, options: &Options) -> Option<Failure> {
+    quiet_panics();
+    shrink::explain(draw::plan(seed, options), options)
+}
+
+/// Plays the schedules of `count` seeds from `first` on, on all threads.
+pub fn run_many(first: u64, count: u64, options: &Options) -> Summary {
+    quiet_panics();
+    let started = Instant::now();
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let total = Mutex::new((Summary::default(), None::<u64>));
+    std::thread::scope(|scope| {
+        for _ in 0..options.threads.get() {
+            scope.spawn(|| {
+                let mut own = Summary::default();
+                let mut failed: Option<u64> = None;
+                while !stop.load(Ordering::Relaxed) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        break;
+                    }
+                    let outcome = run_one(first.wrapping_add(number), options);
+                    own.add(&outcome);
+                    if outcome.violation.is_some() {
+                        failed = Some(failed.map_or(outcome.seed, |seed| seed.min(outcome.seed)));
+                        stop.fetch_or(options.stop_at_first, Ordering::Relaxed);
+                    }
+                }
+                let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+                total.0.merge(&own);
+                total.1 = [total.1, failed].into_iter().flatten().min();
+            });
+        }
+    });
+    let (mut summary, failed) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    summary.elapsed = started.elapsed();
+    summary.failure = failed.and_then(|seed| explain(seed, options)).map(Box::new);
+    summary
+}
+
+impl Summary {
+    /// Schedules per second.
+    pub fn rate(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a rate to look at")]
+        let schedules = self.schedules as f64;
+        schedules / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Disturbances that a batch of this size should have met and never did.
+    pub fn never_happened(&self) -> Vec<&'static str> {
+        expected::NAMES.iter().copied().filter(|name| self.counts.get(name).is_none_or(|n| *n == 0)).collect()
+    }
+
+    fn add(&mut self, outcome: &Outcome) {
+        self.schedules += 1;
+        self.steps += outcome.steps;
+        self.failures += u64::from(outcome.violation.is_some());
+        for (name, times) in &outcome.counts {
+            *self.counts.entry(name).or_default() += times;
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.schedules += other.schedules;
+        self.steps += other.steps;
+        self.failures += other.failures;
+        for (name, times) in &other.counts {
+            *self.counts.entry(name).or_default() += times;
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { schedules, steps, failures, .. } = self;
+        let seconds = self.elapsed.as_secs_f64();
+        write!(
+            f,
+            "{schedules} schedules, {steps} steps, {failures} failed, {seconds:.1} s, {:.0} schedules/s",
+            self.rate()
+        )?;
+        for (name, times) in &self.counts {
+            write!(f, "\n  {times:>9}  {name}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {}", self.plan.seed, self.violation)?;
+        writeln!(f, "again: {}", self.plan.replay())?;
+        writeln!(
+            f,
+            "   or: SIMULATE_SEED={} SIMULATE_SCHEDULES=1 cargo test --profile checked -p conformance --test simulate",
+            self.plan.seed
+        )?;
+        writeln!(f, "\nas drawn:\n{}", self.plan)?;
+        writeln!(f, "made small:")?;
+        for line in &self.story {
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The fake panics on purpose; those panics are contained and need not be printed.
+fn quiet_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let message = info.payload_as_str().unwrap_or_default();
+            if !message.starts_with("the fake executor was told to panic") {
+                before(info);
+            }
+        }));
+    });
+}

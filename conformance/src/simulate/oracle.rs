@@ -1,0 +1,171 @@
+//! What a running schedule knows beside the driver: the first violation, how often each thing happened, what
+//! is durable, and what was already sent. Shared by everything that watches; changes nothing it watches.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use executor_api::{BootstrapSessionId, LogicalNodeId, NodeAttemptId, OperationId, OperationReport};
+use reconciler_driver::StateImage;
+use reconciler_driver::runner::CrashPoint;
+
+use super::plan::{Clock, Disturbance, Fate, Plan};
+
+/// Something that must never happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule: `S1` to `S15` and `P1` to `P11` of safety, `L1` to `L5` of liveness, or `panic`.
+    pub rule: &'static str,
+    /// The slot, if it is about one.
+    pub node: Option<LogicalNodeId>,
+    /// What was seen.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.rule)?;
+        if let Some(node) = &self.node {
+            write!(f, "{node}: ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// The handle to the shared knowledge.
+#[derive(Clone, Debug)]
+pub(super) struct Watch(Arc<Mutex<Oracle>>);
+
+/// The shared knowledge.
+#[derive(Debug, Default)]
+pub(super) struct Oracle {
+    pub(super) violation: Option<Violation>,
+    /// How often each thing happened.
+    pub(super) counts: BTreeMap<&'static str, u64>,
+    /// What happened, for a story; `None` when nobody asked for one.
+    pub(super) story: Option<Vec<String>>,
+    pub(super) start: Option<SystemTime>,
+    /// No more disturbances.
+    pub(super) calm: bool,
+
+    // What is still to go wrong.
+    pub(super) deliveries: BTreeMap<(Option<LogicalNodeId>, u64), Fate>,
+    pub(super) delivered: BTreeMap<Option<LogicalNodeId>, u64>,
+    pub(super) delayed_until: BTreeMap<Option<LogicalNodeId>, SystemTime>,
+    pub(super) crash_points: BTreeMap<u64, (CrashPoint, Clock)>,
+    pub(super) failing_commits: BTreeSet<u64>,
+    pub(super) commits: u64,
+    pub(super) behind: Option<(Duration, u32)>,
+    /// What the wall clock says at the next load.
+    pub(super) clock: Option<Clock>,
+
+    // What is durable.
+    /// The pending operation of each slot in the store.
+    pub(super) durable: BTreeMap<LogicalNodeId, OperationId>,
+    pub(super) durable_generation: u64,
+    pub(super) durable_next_attempt: u64,
+    pub(super) store_failed: bool,
+    /// What the last restart found.
+    pub(super) loaded: Option<StateImage>,
+
+    // What was sent.
+    pub(super) entries: u64,
+    pub(super) entered: BTreeSet<OperationId>,
+    pub(super) owners: BTreeMap<NodeAttemptId, (LogicalNodeId, String)>,
+    pub(super) recent: BTreeMap<LogicalNodeId, VecDeque<SystemTime>>,
+    /// Specs that were in force for no pass.
+    pub(super) skipped: BTreeSet<String>,
+    pub(super) in_force: BTreeSet<String>,
+
+    // This life of the process.
+    pub(super) last_now: Option<SystemTime>,
+    pub(super) last_generation: u64,
+    pub(super) next_attempt: u64,
+    pub(super) retired: u64,
+    pub(super) base: Option<u64>,
+    pub(super) passes: u64,
+    /// Results that were repeated or late, to be tried on the fold once they are stale.
+    pub(super) reports: BTreeMap<OperationId, OperationReport>,
+    /// Sessions whose node joined, in the world.
+    pub(super) joined: BTreeSet<BootstrapSessionId>,
+}
+
+impl Watch {
+    pub(super) fn new(plan: &Plan, story: bool) -> Self {
+        let mut oracle = Oracle { story: story.then(Vec::new), ..Oracle::default() };
+        for disturbance in &plan.disturbances {
+            match disturbance {
+                Disturbance::Delivery { node, nth, fate } => {
+                    oracle.deliveries.insert((node.clone(), *nth), *fate);
+                }
+                Disturbance::Crash { commit, point, clock } => {
+                    oracle.crash_points.insert(*commit, (*point, *clock));
+                }
+                Disturbance::CommitFails { commit } => {
+                    oracle.failing_commits.insert(*commit);
+                }
+                Disturbance::Call { .. } | Disturbance::Act { .. } => {}
+            }
+        }
+        Self(Arc::new(Mutex::new(oracle)))
+    }
+
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut Oracle) -> R) -> R {
+        // A planted bug may panic half-way through a check; what was known until then still counts.
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Oracle {
+    /// Something must not be. Only the first is kept: the rest may follow from it.
+    pub(super) fn violated(
+        &mut self,
+        rule: &'static str,
+        node: Option<&LogicalNodeId>,
+        what: impl FnOnce() -> String,
+    ) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { rule, node: node.cloned(), what: what() });
+        }
+    }
+
+    /// Something must be.
+    pub(super) fn demand(
+        &mut self,
+        holds: bool,
+        rule: &'static str,
+        node: Option<&LogicalNodeId>,
+        what: impl FnOnce() -> String,
+    ) {
+        if !holds {
+            self.violated(rule, node, what);
+        }
+    }
+
+    pub(super) fn count(&mut self, name: &'static str) {
+        *self.counts.entry(name).or_default() += 1;
+    }
+
+    /// Adds a line to the story, if there is one.
+    pub(super) fn tell(&mut self, now: SystemTime, line: impl FnOnce() -> String) {
+        let start = self.start.unwrap_or(now);
+        if let Some(story) = &mut self.story {
+            let at = now.duration_since(start).unwrap_or_default();
+            let at = format!("{}.{:03}s", at.as_secs(), at.subsec_millis());
+            story.push(format!("+{at:<10} {}", line()));
+        }
+    }
+
+    /// A new process starts from what is durable.
+    pub(super) fn reborn(&mut self) {
+        self.last_now = None;
+        self.last_generation = 0;
+        self.next_attempt = self.durable_next_attempt;
+        self.base = None;
+        self.retired = 0;
+        self.reports.clear();
+        self.delayed_until.clear();
+        self.store_failed = false;
+    }
+}

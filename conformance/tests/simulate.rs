@@ -1,0 +1,32 @@
+//! Seeded schedules of the shipped driver. A few hundred here; 100,000 in the optimised profile:
+//! `cargo test --profile checked -p conformance --test simulate -- --nocapture`. `SIMULATE_SCHEDULES` says how
+//! many, `SIMULATE_SEED` from which seed on, `SIMULATE_STORY=1` tells the first one whole.
+
+use conformance::simulate::{Options, run_many, tell};
+
+/// Batches smaller than this may miss a rare disturbance without proving anything.
+const ENOUGH: u64 = 20_000;
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {value:?}")))
+}
+
+#[test]
+fn every_schedule_keeps_the_invariants_and_converges() {
+    let first = number("SIMULATE_SEED").unwrap_or(1);
+    let count = number("SIMULATE_SCHEDULES").unwrap_or(if cfg!(optimised) { 100_000 } else { 300 });
+    let options = Options::default();
+    if number("SIMULATE_STORY").is_some() {
+        let (plan, story, violation) = tell(first, &options);
+        println!("{plan}\n{}\n{violation:?}", story.join("\n"));
+        return;
+    }
+    let summary = run_many(first, count, &options);
+    println!("{summary}");
+    if let Some(failure) = &summary.failure {
+        panic!("{failure}");
+    }
+    let missed = summary.never_happened();
+    assert!(count < ENOUGH || missed.is_empty(), "never happened in {count} schedules: {missed:?}");
+}
