@@ -28,7 +28,8 @@ pub mod world;
 
 mod chance;
 
-pub use faults::{CallKind, Chance, Fault, Rule, Unsuited, Weather};
+pub use faults::rules::{Chance, Rule, Unsuited, Weather};
+pub use faults::{CallKind, Fault};
 pub use incident::{Incident, MigrationFate};
 pub use scenario::{Scenario, ScenarioError, TimedIncident};
 pub use seat::Seat;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::faults::{Rule, Unsuited, Weather};
+use crate::faults::rules::{Rule, Unsuited, Weather};
 use crate::incident::Incident;
 use crate::span;
 use crate::spec::{SpecProblem, WorldSpec};

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use executor_api::host::{FenceValue, HostError, HostErrorKind, HostName, HostReport, Settled, VmName};
 
-use crate::faults::{CallKind, Fault, Whose};
+use crate::faults::rules::Whose;
+use crate::faults::{CallKind, Fault};
 use crate::world::{Admission, Due, HostWorld, Known, Operation, later, refusal};
 
 /// All traits of maintenance, for one operator. A second seat is a second operator; a seat made anew under the same

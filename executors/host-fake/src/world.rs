@@ -15,7 +15,9 @@ mod reading;
 mod records;
 mod replica;
 mod replicate;
+mod resync;
 mod state;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,10 +34,11 @@ pub(crate) use agent::{Admission, Operation};
 pub(crate) use judge::{Known, Subject};
 pub(crate) use operate::refusal;
 pub use records::{Breach, BreachKind, Deed, MissingWrite, Place, WorldEvent};
-use replicate::Wrote;
 pub(crate) use state::{Due, State, later};
+use writes::Wrote;
 
-use crate::faults::{CallKind, Fault, Rule, Unsuited, Weather, Whose};
+use crate::faults::rules::{Rule, Unsuited, Weather, Whose};
+use crate::faults::{CallKind, Fault};
 use crate::incident::Incident;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::seat::Seat;

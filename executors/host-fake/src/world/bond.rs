@@ -204,10 +204,15 @@ impl Bond {
         self.mtu
     }
 
-    /// Up, with every member of the configuration and its mode. What is not whole counts as in transition.
-    pub(crate) fn is_whole(&self) -> bool {
+    /// Up, with every member of the configuration. What is not counts as in transition.
+    pub(crate) fn is_up_with_all(&self) -> bool {
         let members: BTreeSet<_> = self.members.iter().collect();
-        self.up && self.mode == self.config_mode && members == self.config_members.iter().collect()
+        self.up && members == self.config_members.iter().collect()
+    }
+
+    /// The same, and in the mode that it will have after a boot.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_up_with_all() && self.mode == self.config_mode
     }
 
     /// The steps of an agent that does it right. Empty when nothing is left to do.

@@ -119,7 +119,7 @@ impl State {
     fn judge_flip(&mut self, host: &HostName, known: &Known) {
         let others = self.hosts.iter().filter(|(name, _)| *name != host);
         let broken: Vec<_> = others
-            .filter(|(_, other)| other.flip.is_some() || !other.bond.is_whole())
+            .filter(|(_, other)| other.flip.is_some() || !other.bond.is_up_with_all())
             .map(|(name, _)| name.clone())
             .collect();
         for other in broken {

@@ -8,8 +8,8 @@ use executor_api::host::{
 use super::agent::Outcome;
 use super::judge::Subject;
 use super::records::{BreachKind, Place};
-use super::replicate::Wrote;
 use super::state::{Due, Instance, Migration, State, Vm};
+use super::writes::Wrote;
 use crate::faults::Fault;
 use crate::incident::MigrationFate;
 use crate::spec::VmSpec;

@@ -1,5 +1,5 @@
 //! One resource: its copies block by block, what each counts the others to lack, its identifiers and connections.
-//! What happens between copies is in `replicate`.
+//! What happens between copies is in `replicate`, `resync` and `writes`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;

@@ -1,5 +1,6 @@
 //! The truth, and what falls due. Locked by the handle; knows no futures. Each kind of thing changes in a module
-//! of its own: `operate`, `replicate`, `machines`, `lease`, `befall`; `judge` says what should not have been.
+//! of its own: `operate`, `replicate`, `resync`, `writes`, `machines`, `lease`, `befall`; `judge` says what should not
+//! have been.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime};
@@ -18,7 +19,8 @@ use super::link::{Cabling, Quality};
 use super::records::{Breach, BreachKind, Deed, Place, WorldEvent};
 use super::replica::{Cause, Resource};
 use crate::chance::mix;
-use crate::faults::{CallKind, Fault, FaultPlan};
+use crate::faults::rules::FaultPlan;
+use crate::faults::{CallKind, Fault};
 use crate::incident::{Incident, MigrationFate};
 use crate::spec::{Pace, StorageManner, VmSpec, WorldSpec};
 

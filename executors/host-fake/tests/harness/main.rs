@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod agents;
+#[path = "../clock/mod.rs"]
+mod clock;
 mod flips;
 mod locks;
 mod machines;

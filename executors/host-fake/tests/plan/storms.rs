@@ -1,0 +1,96 @@
+//! Random troubles: whatever comes, the plan breaches nothing and loses nothing that was acknowledged.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use executor_api::host::{HostName, InterfaceName, ResourceName, VmName};
+use executor_host_fake::{Incident, MigrationFate, Scenario, TimedIncident, Weather, WorldSpec};
+use reconciler_core::maintenance::{IoPolicy, Phase, Recovery};
+
+use crate::driver::{Drive, flip_plan};
+
+/// Draws below a bound, from a seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn incident(draw: &mut Draw) -> Incident {
+    let host = HostName::new(format!("w{}", 1 + draw.below(2))).unwrap();
+    let resource = ResourceName::new(format!("r{}", 1 + draw.below(2))).unwrap();
+    let vm = VmName::new(format!("v{}", 1 + draw.below(2))).unwrap();
+    let interface = InterfaceName::new(format!("s{}", draw.below(2))).unwrap();
+    match draw.below(20) {
+        0 => Incident::CarrierLost { host, interface },
+        1 => Incident::CarrierBack { host, interface },
+        2 => Incident::WireLoses { wire: 0, every: 4 },
+        3 => Incident::WireLoses { wire: 0, every: 0 },
+        4 => Incident::MemberRefuses { host, interface, times: 1 },
+        5 => Incident::BondSet { host, mode: None },
+        6 => Incident::HostReboots { host },
+        7 => Incident::AgentRestarts { host },
+        8 => Incident::PodReturns { host },
+        9 => Incident::StandAlone { resource, host },
+        10 => Incident::Reconnects { resource, host },
+        11 => Incident::BitsAppear { resource, host, blocks: 2 },
+        12 => Incident::Diverges { resource, host, writes: 1 },
+        13 => Incident::ResyncHeld { resource, host, held: draw.below(2) == 0 },
+        14 => Incident::Migrates { vm, to: host, fate: MigrationFate::WinsTheRace, past_the_shield: false },
+        15 => Incident::EvacuationMark { vm, marked: draw.below(2) == 0 },
+        16 => Incident::Evicted { vm },
+        17 => Incident::Restarts { vm, to: None },
+        18 => Incident::LeaseDeleted,
+        _ => Incident::RoutesLost { host },
+    }
+}
+
+fn storm(seed: u64, calls: u32, incidents: u64) -> Drive {
+    let mut draw = Draw(seed);
+    let mut scenario = Scenario::calm(WorldSpec::pair().writing_every(Duration::from_millis(500)));
+    for _ in 0..incidents {
+        let at = Duration::from_millis(draw.below(60_000));
+        scenario.incidents.push(TimedIncident { at, what: incident(&mut draw) });
+    }
+    scenario.weather = Some(Weather::everything(seed, calls, Some(Duration::from_mins(5))));
+    let io = match draw.below(2) {
+        0 => IoPolicy::Continue,
+        _ => IoPolicy::Quiesce { suspend_for: Some(Duration::from_mins(2)) },
+    };
+    let mut drive = Drive::new(&scenario, flip_plan(io));
+    let crash = draw.below(200);
+    let mut passes = 0;
+    drive.drive(Duration::from_mins(40), |drive| {
+        passes += 1;
+        if passes == crash {
+            drive.crash();
+        }
+    });
+    drive
+}
+
+#[test]
+fn in_foul_weather_nothing_forbidden_comes_about() {
+    let mut ends = BTreeMap::new();
+    for seed in 0..rounds(60) {
+        let drive = storm(seed, 2, 1 + seed % 3);
+        let breaches = drive.world.breaches();
+        assert!(breaches.is_empty(), "seed {seed}: {breaches:#?}\n{}", drive.told());
+        let end = match (&drive.state.recovery, drive.state.phase) {
+            (Recovery::Escalated, _) => "escalated",
+            (Recovery::RevertedSafe, _) => "reverted",
+            (_, Phase::Complete) => "complete",
+            _ => "waiting",
+        };
+        *ends.entry(end).or_insert(0_u32) += 1;
+    }
+    assert!(ends.contains_key("complete") && ends.contains_key("escalated"), "{ends:?}");
+}
+
+/// So many seeds, or as many as `STORMS` says.
+fn rounds(usual: u64) -> u64 {
+    std::env::var("STORMS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
