@@ -126,7 +126,7 @@ impl<T: Transport> HostedBootstrapper<T> {
         if let (None, Some(learnt)) = (pin, learnt) {
             let mut kept = learnt.clone();
             let update = self.records.update(&record.attempt, |record| {
-                kept = record.pin.get_or_insert_with(|| learnt.clone()).clone();
+                kept.clone_from(record.pin.get_or_insert_with(|| learnt.clone()));
             });
             update.map_err(|error| HostError::Unfit(format!("{error}: {}", error.source)))?;
             if kept != learnt {

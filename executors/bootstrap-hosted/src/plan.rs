@@ -52,9 +52,9 @@ impl Plan {
             let dir = path.rsplit_once('/').map_or(".", |(dir, _)| if dir.is_empty() { "/" } else { dir });
             let new = quote(&format!("{path}.reconciler-new"));
             // Renamed into place with its rights set, so that nobody meets half a file.
-            let _ = write!(
+            let _ = writeln!(
                 text,
-                "file_{n}() {{ mkdir -p {} && cp ../files/{n} {new} && chmod {:o} {new} && mv -f {new} {}; }}\n",
+                "file_{n}() {{ mkdir -p {} && cp ../files/{n} {new} && chmod {:o} {new} && mv -f {new} {}; }}",
                 quote(dir),
                 file.mode,
                 quote(&path),

@@ -139,19 +139,16 @@ impl Agent {
     pub async fn run(self) -> Result<(), AgentError> {
         let routes = handlers::routes(self.door);
         tracing::info!(address = %self.address, tls = self.tls.is_some(), "the agent listens");
-        match self.tls {
-            Some(config) => {
-                let listener = TlsListener::new(self.listener, config).map_err(AgentError::Serve)?;
-                axum::serve(listener, routes).await
-            }
-            None => {
-                let listener = self.listener.tap_io(|stream| {
-                    let _ = stream.set_nodelay(true);
-                });
-                axum::serve(listener, routes).await
-            }
-        }
-        .map_err(AgentError::Serve)
+        let served = if let Some(config) = self.tls {
+            let listener = TlsListener::new(self.listener, config).map_err(AgentError::Serve)?;
+            axum::serve(listener, routes).await
+        } else {
+            let listener = self.listener.tap_io(|stream| {
+                let _ = stream.set_nodelay(true);
+            });
+            axum::serve(listener, routes).await
+        };
+        served.map_err(AgentError::Serve)
     }
 }
 

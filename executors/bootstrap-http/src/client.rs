@@ -21,7 +21,7 @@ use crate::settings::AgentConnect;
 use crate::tls;
 
 /// How long one request may take, apart from a cancel's grace.
-const REQUEST: Duration = Duration::from_secs(60);
+const REQUEST: Duration = Duration::from_mins(1);
 
 /// The way to a host through its agent.
 #[derive(Clone, Copy, Debug, Default)]

@@ -23,6 +23,7 @@ fn lives() -> Value {
 }
 
 /// What a plain request is answered with.
+#[expect(clippy::unwrap_used, reason = "a test: a panic is a failed test")]
 async fn status(world: &AgentWorld, method: &str, path: &str, token: Option<&str>) -> u16 {
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();

@@ -10,7 +10,7 @@ use executor_api::{
     ExecutorErrorKind, FoundSession, Life, ObservationSink, OperationContext, OperationKind, ProviderName,
     Reading, RejectReason, RunNodeGroupSpec, SpecProblem, StartOutcome, StartRequest, Visibility,
 };
-use executor_probe::{Names, Probe, Records, Teller, read, watch};
+use executor_probe::{Names, Probe, RecordError, Records, Teller, read, watch};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::ProbeBoot;
@@ -21,7 +21,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Waits for nodes that start by themselves.
 #[derive(Debug)]
 pub struct ProbeBootstrapper {
-    name: ProviderName,
     records: Records<Session>,
 }
 
@@ -38,9 +37,23 @@ struct Session {
 impl ProbeBootstrapper {
     /// A bootstrapper whose sessions are kept in this directory of the run. Specs ask for it as `probe`.
     pub fn new(records: PathBuf) -> Self {
-        #[expect(clippy::expect_used, reason = "the text is a lowercase word")]
-        let name = ProviderName::new("probe").expect("`probe` is a provider name");
-        Self { name, records: Records::new(records) }
+        Self { records: Records::new(records) }
+    }
+
+    /// Waits until the probe passes; when that was.
+    async fn join(&self, attempt: &AttemptKey, probe: &Probe) -> Result<SystemTime, RecordError> {
+        let mut last = None;
+        watch::until_ready(probe, |failure| {
+            // The same silence is not logged over and over.
+            if last.as_ref() != Some(failure) {
+                tracing::debug!(%attempt, %failure, "not ready yet");
+                last = Some(failure.clone());
+            }
+        })
+        .await;
+        let now = SystemTime::now();
+        self.records.update(attempt, |session| session.joined_at = Some(now))?;
+        Ok(now)
     }
 
     /// Ends watching once the session is over or its record cannot be read.
@@ -55,7 +68,6 @@ impl ProbeBootstrapper {
     }
 
     fn own(
-        &self,
         effect: OperationKind,
         attempt: &AttemptKey,
         session: &BootstrapSessionId,
@@ -77,7 +89,8 @@ fn session_id(attempt: &AttemptKey) -> BootstrapSessionId {
 #[async_trait]
 impl Bootstrapper for ProbeBootstrapper {
     fn name(&self) -> ProviderName {
-        self.name.clone()
+        #[expect(clippy::expect_used, reason = "the text is a lowercase word")]
+        ProviderName::new("probe").expect("`probe` is a provider name")
     }
 
     fn visibility(&self) -> Visibility {
@@ -142,7 +155,7 @@ impl Bootstrapper for ProbeBootstrapper {
         session: &BootstrapSessionId,
     ) -> Result<(), ExecutorError> {
         // Nothing runs that could be closed: the node was never a child of this session.
-        self.own(OperationKind::BootstrapConvergenceObserved, &ctx.attempt, session)
+        Self::own(OperationKind::BootstrapConvergenceObserved, &ctx.attempt, session)
     }
 
     async fn cancel(
@@ -151,7 +164,7 @@ impl Bootstrapper for ProbeBootstrapper {
         session: &BootstrapSessionId,
     ) -> Result<(), ExecutorError> {
         let effect = OperationKind::CancelBootstrap;
-        self.own(effect, &ctx.attempt, session)?;
+        Self::own(effect, &ctx.attempt, session)?;
         let kept = self.records.update(&ctx.attempt, |session| session.cancelled = true);
         kept.map(|_| ()).map_err(|error| error.ends(effect, &ctx.attempt))
     }
@@ -163,7 +176,7 @@ impl Bootstrapper for ProbeBootstrapper {
         sink: ObservationSink,
     ) -> Result<(), ExecutorError> {
         let effect = OperationKind::StartBootstrap;
-        self.own(effect, attempt, session)?;
+        Self::own(effect, attempt, session)?;
         let found = self.records.load(attempt).map_err(|error| error.ends(effect, attempt))?;
         let Some(found) = found.filter(|found| !found.cancelled) else {
             let context = format!("there is no session {session} of {attempt} to follow");
@@ -171,24 +184,11 @@ impl Bootstrapper for ProbeBootstrapper {
         };
         let teller = Teller::new(attempt.clone(), session.clone(), sink);
         let follow = async {
-            let joined_at = match found.joined_at {
-                Some(at) => at,
-                None => {
-                    teller.progress(1, &format!("waiting for {}", found.probe.check));
-                    let mut last = None;
-                    watch::until_ready(&found.probe, |failure| {
-                        // The same silence is not told over and over.
-                        if last.as_ref() != Some(failure) {
-                            tracing::debug!(%attempt, %failure, "not ready yet");
-                            last = Some(failure.clone());
-                        }
-                    })
-                    .await;
-                    let now = SystemTime::now();
-                    let kept = self.records.update(attempt, |session| session.joined_at = Some(now));
-                    kept.map_err(|error| error.ends(effect, attempt))?;
-                    now
-                }
+            let joined_at = if let Some(at) = found.joined_at {
+                at
+            } else {
+                teller.progress(1, &format!("waiting for {}", found.probe.check));
+                self.join(attempt, &found.probe).await.map_err(|error| error.ends(effect, attempt))?
             };
             teller.progress(2, "ready");
             teller.joined(found.endpoint.clone(), joined_at);

@@ -63,8 +63,8 @@ impl Runner for LocalRunner {
                 other => other,
             }
         };
-        let (fed, stdout, stderr) = tokio::join!(feed, take(stdout, limit), take(stderr, 4096));
-        fed.map_err(|error| failed("feed", error))?;
+        let (eaten, stdout, stderr) = tokio::join!(feed, take(stdout, limit), take(stderr, 4096));
+        eaten.map_err(|error| failed("feed", error))?;
         let stdout = stdout.map_err(|error| failed("read", error))?;
         let stderr = stderr.map_err(|error| failed("read", error))?;
         if stdout.len() > limit {

@@ -1,7 +1,7 @@
 //! The host's side of a session, for whoever can run a command there: the fixed script, its verbs, and what its
 //! answers mean. Both transports end here, so that a session is the same thing over either.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -50,7 +50,11 @@ impl<R: Runner> ScriptHost<R> {
     /// Puts the script on the host, under a name that follows from its content.
     pub async fn install(runner: R) -> Result<Self, HostError> {
         let digest = Sha256::digest(SCRIPT.as_bytes());
-        let mark: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let mark = digest.iter().take(6).fold(String::new(), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
         let script = format!(".reconciler/session-{mark}.sh");
         let size = SCRIPT.len();
         // A text that is cut off on the way never gets the script's name.

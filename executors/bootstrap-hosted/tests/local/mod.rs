@@ -1,6 +1,13 @@
 //! A transport to this very machine that can be told to fail.
 
-#![allow(dead_code, unreachable_pub, reason = "each test crate uses its own part")]
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    unreachable_pub,
+    reason = "test code, of which each test crate uses its own part"
+)]
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,14 @@
 //! What the tests of every transport share: a world to play in, calls as the driver makes them, and the processes
 //! of a session as the machine itself knows them. The promises themselves are in [`promises`].
 
-#![allow(dead_code, unreachable_pub, reason = "each test crate uses its own part")]
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    unreachable_pub,
+    reason = "test code, of which each test crate uses its own part"
+)]
 
 pub mod promises;
 

@@ -1,6 +1,13 @@
 //! A node agent on loopback: in this process, or in one of its own that can be killed.
 
-#![allow(dead_code, unreachable_pub, reason = "each test crate uses its own part")]
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    unreachable_pub,
+    reason = "test code, of which each test crate uses its own part"
+)]
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;

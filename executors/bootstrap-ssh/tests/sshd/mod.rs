@@ -1,7 +1,14 @@
 //! OpenSSH's server on loopback, a process of its own with keys and configuration in a temporary directory, and a
 //! cable in front of it that can be cut.
 
-#![allow(dead_code, unreachable_pub, reason = "each test crate uses its own part")]
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    unreachable_pub,
+    reason = "test code, of which each test crate uses its own part"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
