@@ -111,6 +111,16 @@ impl Bench {
         self.harness.flawed()
     }
 
+    /// A template whose labels use a reserved key, and where.
+    pub fn reserved(&self) -> Option<(NodeTemplate, String)> {
+        self.harness.reserved()
+    }
+
+    /// A spec whose node tells a secret, and the secret.
+    pub fn secretive(&self, key: &AttemptKey) -> Option<(LogicalNodeSpec, String)> {
+        self.harness.secretive(key)
+    }
+
     // Calls.
 
     /// Runs a call as the driver does: until its deadline, then drops it.
@@ -181,7 +191,15 @@ impl Bench {
 
     /// A lease with its endpoint: everything that a start needs.
     pub async fn leased(&self, key: &AttemptKey, plan: NodePlan) -> Result<StartRequest, CaseEnd> {
-        let desired = self.desired(key, plan);
+        self.leased_as(key, self.desired(key, plan)).await
+    }
+
+    /// The same for a spec of one's own.
+    pub async fn leased_as(
+        &self,
+        key: &AttemptKey,
+        desired: LogicalNodeSpec,
+    ) -> Result<StartRequest, CaseEnd> {
         let ctx = self.ctx(key);
         let create = self.executor.leases().create(&ctx, &desired, CreateMode::CreateOrAdopt);
         let lease = leased(self.call(create).await?)?;
@@ -400,6 +418,8 @@ trait AnyHarness: Send + Sync {
     fn executor(&self) -> Executor;
     fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec;
     fn flawed(&self) -> Option<(NodeTemplate, String)>;
+    fn reserved(&self) -> Option<(NodeTemplate, String)>;
+    fn secretive(&self, key: &AttemptKey) -> Option<(LogicalNodeSpec, String)>;
     async fn inventory(&self) -> Inventory;
     async fn inject(&self, fault: Injection) -> Result<(), CannotInject>;
     async fn clean_up(&self);
@@ -419,6 +439,12 @@ impl<H: Harness> AnyHarness for H {
     }
     fn flawed(&self) -> Option<(NodeTemplate, String)> {
         Harness::flawed(self)
+    }
+    fn reserved(&self) -> Option<(NodeTemplate, String)> {
+        Harness::reserved(self)
+    }
+    fn secretive(&self, key: &AttemptKey) -> Option<(LogicalNodeSpec, String)> {
+        Harness::secretive(self, key)
     }
     async fn inventory(&self) -> Inventory {
         Harness::inventory(self).await

@@ -84,11 +84,14 @@ table! { $
         completing_twice_is_success,
         what_cannot_be_read_is_not_absent,
         what_cannot_be_listed_is_not_absent,
+        expired_credentials_prove_no_absence,
     }
     identity {
         the_longest_names_are_kept_apart,
         similar_slots_are_kept_apart,
         runs_of_one_name_are_kept_apart,
+        a_lease_of_another_candidate_is_adopted,
+        a_reserved_label_is_refused,
         a_lease_of_an_earlier_attempt_is_not_adopted,
         a_destroy_touches_only_its_own_attempt,
         a_cancel_touches_only_its_own_attempt,
@@ -96,12 +99,14 @@ table! { $
     }
     lease_life {
         an_endpoint_is_found_in_time,
+        an_endpoint_that_does_not_come_is_waited_for,
         a_dead_lease_is_never_returned,
         a_dead_lease_has_no_endpoint,
         a_dead_lease_does_not_read_as_alive,
         a_dead_lease_can_be_destroyed,
         the_next_attempt_gets_a_lease_of_its_own,
         a_moved_lease_is_listed_where_it_is,
+        an_address_used_again_is_another_lease,
     }
     bootstrap_life {
         a_node_joins,
@@ -109,17 +114,28 @@ table! { $
         an_exit_with_success_before_the_join_is_a_failure,
         a_session_that_failed_is_not_adopted,
         a_cancelled_session_runs_no_more,
+        a_session_that_never_was_tells_nothing,
+        cancelling_a_session_that_never_was_leaves_the_one_that_runs,
         a_completed_node_lives_on,
+        a_death_during_the_boot_is_told,
         a_death_after_the_join_is_told,
         a_death_after_completion_is_told,
         reports_are_numbered_upwards,
     }
     errors {
-        refusals_are_told_apart,
+        an_invalid_request_is_told,
+        a_used_up_quota_is_told,
+        a_missing_right_is_told,
+        a_lack_of_capacity_is_told,
+        an_unreachable_provider_is_told,
         a_throttle_says_how_long,
+        expired_credentials_are_a_refusal,
+        an_answer_that_nobody_understands_is_ambiguous,
         a_refused_create_made_nothing,
         a_flawed_spec_is_refused_at_its_flaw,
+        a_flawed_spec_is_not_leased,
         a_sound_spec_is_accepted,
+        no_text_tells_a_secret,
     }
     listing {
         a_listing_shows_every_lease,
@@ -127,6 +143,8 @@ table! { $
         a_listing_leaves_other_runs_out,
         a_listing_shows_another_uid_of_the_run_as_foreign,
         an_incomplete_listing_says_so,
+        every_page_is_read,
+        pages_that_shift_hide_nothing,
     }
     cancellation {
         a_call_ends_by_its_deadline,

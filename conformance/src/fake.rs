@@ -14,6 +14,7 @@ use executor_fake::{CallKind, FakeBehaviour, FakeProvider, FakeWorld, Fault, Rul
 use serde_json::json;
 
 use crate::harness::{CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, NodePlan};
+use crate::secret::SecretFile;
 use crate::time::TokioTimer;
 
 type Wrap = Arc<dyn Fn(&FakeWorld) -> Executor + Send + Sync>;
@@ -23,6 +24,7 @@ pub struct FakeHarness {
     world: FakeWorld,
     timer: Arc<dyn Timer>,
     wrap: Wrap,
+    secret: SecretFile,
 }
 
 impl FakeHarness {
@@ -44,7 +46,7 @@ impl FakeHarness {
     fn with(behaviour: FakeBehaviour, wrap: Wrap) -> Self {
         let epoch = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365);
         let timer: Arc<dyn Timer> = Arc::new(TokioTimer::starting_at(epoch));
-        Self { world: FakeWorld::new(Arc::clone(&timer), behaviour), timer, wrap }
+        Self { world: FakeWorld::new(Arc::clone(&timer), behaviour), timer, wrap, secret: SecretFile::new() }
     }
 
     fn script(&self, call: CallKind, fault: Fault) -> Result<(), CannotInject> {
@@ -103,6 +105,18 @@ impl Harness for FakeHarness {
         Some((template(json!({ "creaet": "2s" }), json!({})), "/shape/creaet".to_owned()))
     }
 
+    fn reserved(&self) -> Option<(NodeTemplate, String)> {
+        let shape = json!({ "labels": { executor_api::labels::RUN: "mine" } });
+        Some((template(shape, json!({})), "/shape/labels/reconciler~1run".to_owned()))
+    }
+
+    fn secretive(&self, key: &AttemptKey) -> Option<(LogicalNodeSpec, String)> {
+        let mut desired = self.desired(key, NodePlan::Exits(1));
+        let template = Arc::make_mut(&mut desired.template);
+        template.boot.settings["secret"] = serde_json::to_value(self.secret.reference()).ok()?;
+        Some((desired, self.secret.value().to_owned()))
+    }
+
     async fn inventory(&self) -> Inventory {
         let leases = self.world.existing_leases().into_iter();
         let sessions = self.world.sessions().into_iter().filter(executor_fake::SessionTruth::runs);
@@ -131,6 +145,23 @@ impl Harness for FakeHarness {
             Injection::FailReads => {
                 self.rule(Rule::new(CallKind::FindLease, Fault::Unknown).always())?;
                 self.rule(Rule::new(CallKind::List, Fault::Unknown).always())
+            }
+            Injection::GarbleCreate => self.script(CallKind::Create, Fault::AnswerLost(Silence::Ambiguous)),
+            Injection::WithholdEndpoint => self.script(CallKind::Create, Fault::NoEndpoint),
+            Injection::ExpireCredentials => {
+                use CallKind::{
+                    Cancel, Complete, Create, Destroy, FindLease, FindSession, List, Lookup, Start,
+                };
+                let calls = [Cancel, Complete, Create, Destroy, FindLease, FindSession, List, Lookup, Start];
+                calls.into_iter().try_for_each(|call| self.rule(Rule::new(call, Fault::Expired).always()))
+            }
+            Injection::SmallPages => {
+                self.world.set_page(Some(2));
+                Ok(())
+            }
+            Injection::ShiftPages => {
+                self.world.shift_pages();
+                Ok(())
             }
             Injection::HalveListing => self.script(CallKind::List, Fault::Incomplete),
             Injection::Heal => {

@@ -25,6 +25,7 @@ pub enum NodePlan {
 /// Something that a case wants to go wrong. "Next" means the next such call for any attempt. Where a fault does
 /// not pass by itself (a full disk), it may last until [`Injection::Heal`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Injection {
     /// The next create makes its lease, and its answer never comes.
     LoseCreateAnswer,
@@ -38,12 +39,23 @@ pub enum Injection {
     MakeTwice,
     /// The next create is refused for this reason.
     RefuseCreate(ExecutorErrorKind),
+    /// The next create is answered with something that the provider's documentation does not know.
+    GarbleCreate,
+    /// The next create makes a lease that gets no endpoint for as long as the case lasts.
+    WithholdEndpoint,
     /// The next start starts its session, and its answer never comes.
     LoseStartAnswer,
     /// Lookups and listings cannot be read until [`Injection::Heal`].
     FailReads,
+    /// The credentials have expired: no call is let through until [`Injection::Heal`].
+    ExpireCredentials,
     /// The next listing lacks part of its pages.
     HalveListing,
+    /// Listings come in pages of two from now on.
+    SmallPages,
+    /// While the pages of the next listing are read, the first lease shown is removed by hand, so that everything
+    /// behind it moves up by one.
+    ShiftPages,
     /// Everything is well again.
     Heal,
     /// The lease is removed by hand, without a trace.
@@ -145,6 +157,19 @@ pub trait Harness: Send + Sync + fmt::Debug + 'static {
     /// A template that `validate` must refuse, and the JSON pointer of its flaw.
     fn flawed(&self) -> Option<(NodeTemplate, String)>;
 
+    /// A template whose labels try to use a reserved key, and the JSON pointer of that key. `None` where users cannot
+    /// label anything.
+    fn reserved(&self) -> Option<(NodeTemplate, String)> {
+        None
+    }
+
+    /// A spec whose node is given a secret by reference, prints it and exits with an error before it joins; and the
+    /// secret. `None` where nodes are given none. See [`SecretFile`](crate::SecretFile).
+    fn secretive(&self, key: &AttemptKey) -> Option<(LogicalNodeSpec, String)> {
+        let _ = key;
+        None
+    }
+
     /// What exists, as the world itself says.
     async fn inventory(&self) -> Inventory;
 
@@ -170,7 +195,7 @@ pub trait Harness: Send + Sync + fmt::Debug + 'static {
 
     /// How long a case watches to see that nothing happens.
     fn quiet(&self) -> Duration {
-        Duration::from_mins(1)
+        self.patience() / 4
     }
 
     /// Time between two looks at a level.

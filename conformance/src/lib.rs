@@ -22,6 +22,7 @@ pub mod lossy;
 pub mod report;
 pub mod runner;
 pub mod search;
+pub mod secret;
 pub mod simulate;
 pub mod time;
 
@@ -32,4 +33,5 @@ pub use harness::{CannotInject, Harness, HeldLease, HeldSession, Injection, Inve
 pub use lossy::Losses;
 pub use report::{Report, Verdict};
 pub use runner::{UnknownCase, run_named, run_suite, run_suite_telling};
+pub use secret::SecretFile;
 pub use time::TokioTimer;

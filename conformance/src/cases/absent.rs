@@ -102,6 +102,25 @@ pub(crate) async fn what_cannot_be_listed_is_not_absent(b: Arc<Bench>) -> CaseRe
     Ok(())
 }
 
+pub(crate) async fn expired_credentials_prove_no_absence(b: Arc<Bench>) -> CaseResult {
+    let key = b.key("web", 0, 1);
+    let lease = visible_lease(&b, &key).await?;
+    b.inject(Injection::ExpireCredentials).await?;
+    let reading = b.executor().leases().find(&key).await;
+    let listed = b.list(b.run()).await;
+    let destroyed = b.destroy(&key, &lease).await;
+    b.inject(Injection::Heal).await?;
+    ensure!(
+        matches!(reading, Reading::Unknown { .. }),
+        "without credentials a lease was read as {reading:?}"
+    );
+    let claims_absence = listed.is_ok_and(|listing| listing.complete && listing.leases.is_empty());
+    ensure!(!claims_absence, "without credentials a listing claims that there is nothing");
+    let left = b.inventory().await.leases_of(&key);
+    ensure!(destroyed.is_err() || left.is_empty(), "the destroy of {left:?} succeeded without credentials");
+    Ok(())
+}
+
 async fn visible_lease(b: &Bench, key: &executor_api::AttemptKey) -> Result<LeaseFacts, crate::CaseEnd> {
     let lease = b.create(key).await?;
     b.absence_counts().await;

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use executor_api::{CreateMode, NodeObservation, StartOutcome};
+use executor_api::{BootstrapSessionId, CreateMode, NodeObservation, StartOutcome};
 
-use crate::bench::Bench;
+use super::dedup::one_session;
+use crate::bench::{Bench, Node};
 use crate::case::{CaseEnd, CaseResult, ensure};
 use crate::harness::{Injection, NodePlan};
 
@@ -43,6 +44,27 @@ pub(crate) async fn a_cancelled_session_runs_no_more(b: Arc<Bench>) -> CaseResul
     Ok(())
 }
 
+pub(crate) async fn a_session_that_never_was_tells_nothing(b: Arc<Bench>) -> CaseResult {
+    let (node, _watch) = b.joined(&b.key("web", 0, 1)).await?;
+    let stale = Node { session: BootstrapSessionId("no-such-session-1".to_owned()), ..node };
+    let watch = b.watch(b.executor(), &stale);
+    b.rest(b.quiet()).await;
+    let told = watch.so_far().into_iter().find(|o| match o {
+        NodeObservation::MemberJoined { session, .. } => *session == stale.session,
+        _ => false,
+    });
+    ensure!(told.is_none(), "of a session that never was it is told {told:?}");
+    Ok(())
+}
+
+pub(crate) async fn cancelling_a_session_that_never_was_leaves_the_one_that_runs(
+    b: Arc<Bench>,
+) -> CaseResult {
+    let node = b.started(&b.key("web", 0, 1), NodePlan::NeverJoins).await?;
+    b.cancel(&node.key, &BootstrapSessionId("no-such-session-1".to_owned())).await?;
+    one_session(&b, &node.key).await
+}
+
 pub(crate) async fn a_completed_node_lives_on(b: Arc<Bench>) -> CaseResult {
     let (node, watch) = b.joined(&b.key("web", 0, 1)).await?;
     b.complete(&node).await?;
@@ -51,6 +73,14 @@ pub(crate) async fn a_completed_node_lives_on(b: Arc<Bench>) -> CaseResult {
     ensure!(held == [node.lease.lease_id.clone()], "after completion the node holds {held:?}");
     let lost = watch.so_far().into_iter().find(is_end);
     ensure!(lost.is_none(), "completion was told as {lost:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_death_during_the_boot_is_told(b: Arc<Bench>) -> CaseResult {
+    let node = b.started(&b.key("web", 0, 1), NodePlan::NeverJoins).await?;
+    let watch = b.watch(b.executor(), &node);
+    b.inject(Injection::Kill(node.lease.lease_id.clone())).await?;
+    b.told(&watch, "that the node died while it booted", is_end).await?;
     Ok(())
 }
 

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use executor_api::{CreateMode, CreateOutcome, LeaseOwner, NodeObservation, RunId};
+use executor_api::{
+    CandidateIndex, CreateMode, CreateOutcome, ExecutorErrorKind, LeaseOwner, NodeObservation, RejectReason,
+    RunId,
+};
 
 use super::dedup::{one_lease, one_session};
+use super::errors::validate;
 use crate::bench::{Bench, leased};
 use crate::case::{CaseEnd, CaseResult, ensure};
 use crate::harness::NodePlan;
@@ -45,6 +49,40 @@ pub(crate) async fn runs_of_one_name_are_kept_apart(b: Arc<Bench>) -> CaseResult
     let left = b.inventory().await;
     ensure!(left.leases_of(&ours).is_empty(), "our own lease was left");
     ensure!(left.leases_of(&theirs) == [foreign.lease_id], "the other run's lease was touched");
+    Ok(())
+}
+
+pub(crate) async fn a_lease_of_another_candidate_is_adopted(b: Arc<Bench>) -> CaseResult {
+    // The token covers the candidate; whose a lease is does not depend on it.
+    let key = b.key("web", 0, 1);
+    let (first, desired) = (b.ctx(&key), b.desired(&key, NodePlan::Joins));
+    let fallback = executor_api::OperationContext { candidate: CandidateIndex(1), ..b.ctx(&key) };
+    let leases = b.executor().leases();
+    let made = b.call(leases.create(&fallback, &desired, CreateMode::CreateOrAdopt)).await;
+    let made = match made {
+        Ok(outcome) => leased(outcome)?,
+        Err(end) if matches!(end.kind(), ExecutorErrorKind::Rejected(RejectReason::Validation)) => {
+            return Err(CaseEnd::Skipped("this provider's specs have no fallbacks".to_owned()));
+        }
+        Err(end) => return Err(end.into()),
+    };
+    b.absence_counts().await;
+    let adopted = leased(b.call(leases.create(&first, &desired, CreateMode::CreateOrAdopt)).await?)?;
+    ensure!(
+        adopted.lease_id == made.lease_id,
+        "{} of the fallback was passed over for {}",
+        made.lease_id,
+        adopted.lease_id
+    );
+    one_lease(&b, &key).await
+}
+
+pub(crate) async fn a_reserved_label_is_refused(b: Arc<Bench>) -> CaseResult {
+    let Some((template, pointer)) = b.reserved() else {
+        return Err(CaseEnd::Skipped("a user of this provider labels nothing".to_owned()));
+    };
+    let problems = validate(&b, template).await?;
+    ensure!(problems.iter().any(|problem| problem.pointer == pointer), "{pointer} is not among {problems:?}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use executor_api::{
     CreateMode, CreateOutcome, EndpointLookup, ExecutorErrorKind, LeaseFacts, LeaseOwner, Life, Reading,
 };
 
-use super::dedup::one_lease;
+use super::dedup::{one_lease, one_session};
 use crate::bench::Bench;
 use crate::case::{CaseEnd, CaseResult, ensure};
 use crate::harness::{Injection, NodePlan};
@@ -17,6 +17,23 @@ pub(crate) async fn an_endpoint_is_found_in_time(b: Arc<Bench>) -> CaseResult {
     let endpoint = b.endpoint(&key, &lease).await?;
     ensure!(!endpoint.host.is_empty(), "the endpoint has no host");
     Ok(())
+}
+
+pub(crate) async fn an_endpoint_that_does_not_come_is_waited_for(b: Arc<Bench>) -> CaseResult {
+    b.inject(Injection::WithholdEndpoint).await?;
+    let key = b.key("web", 0, 1);
+    let lease = b.create(&key).await?;
+    let end = b.now() + b.quiet();
+    while b.now() < end {
+        let ctx = b.ctx(&key);
+        let lookup = b.call(b.executor().leases().lookup_endpoint(&ctx, &lease)).await?;
+        if let EndpointLookup::Found(endpoint) = lookup {
+            return Err(CaseEnd::Failed(format!("a lease without an endpoint was found at {endpoint}")));
+        }
+        b.rest(b.quiet() / 10).await;
+    }
+    // How long is too long is for the driver to say.
+    one_lease(&b, &key).await
 }
 
 pub(crate) async fn a_dead_lease_is_never_returned(b: Arc<Bench>) -> CaseResult {
@@ -96,6 +113,26 @@ pub(crate) async fn a_moved_lease_is_listed_where_it_is(b: Arc<Bench>) -> CaseRe
     let listed = listed.and_then(|listed| listed.endpoint.clone());
     ensure!(listed.is_none_or(|listed| listed == after), "the lease is at {after} and not listed there");
     Ok(())
+}
+
+pub(crate) async fn an_address_used_again_is_another_lease(b: Arc<Bench>) -> CaseResult {
+    let (before, after) = (b.key("web", 0, 1), b.key("web", 0, 2));
+    let old = b.started(&before, NodePlan::NeverJoins).await?;
+    b.absence_counts().await;
+    b.end(&old).await?;
+    let new = b.started(&after, NodePlan::NeverJoins).await?;
+    if new.endpoint != old.endpoint {
+        return Err(CaseEnd::Skipped("the next lease has another address here".to_owned()));
+    }
+    b.absence_counts().await;
+    // Whatever is still said of the old one must not reach the new one.
+    b.cancel(&before, &old.session).await?;
+    b.destroy(&before, &old.lease).await?;
+    let ctx = b.ctx(&before);
+    let lookup = b.call(b.executor().leases().lookup_endpoint(&ctx, &old.lease)).await;
+    ensure!(!matches!(lookup, Ok(EndpointLookup::Found(_))), "a lease that is gone was found as {lookup:?}");
+    one_session(&b, &after).await?;
+    one_lease(&b, &after).await
 }
 
 /// A lease whose node had joined and that then died by itself.

@@ -10,6 +10,9 @@ use crate::bench::Bench;
 use crate::case::{CaseEnd, CaseResult, ensure};
 use crate::harness::Injection;
 
+/// More than two pages of two.
+const MANY: u32 = 5;
+
 pub(crate) async fn a_listing_shows_every_lease(b: Arc<Bench>) -> CaseResult {
     let keys: Vec<_> = (0..3).map(|index| b.key("web", index, u64::from(index) + 1)).collect();
     for key in &keys {
@@ -77,4 +80,43 @@ pub(crate) async fn an_incomplete_listing_says_so(b: Arc<Bench>) -> CaseResult {
         );
     }
     Ok(())
+}
+
+pub(crate) async fn every_page_is_read(b: Arc<Bench>) -> CaseResult {
+    let made = many(&b).await?;
+    b.inject(Injection::SmallPages).await?;
+    let listing = b.list(b.run()).await?;
+    ensure!(listing.complete, "a listing in pages without any fault is incomplete");
+    for id in made {
+        let shown = listing.leases.iter().filter(|listed| listed.lease.lease_id == id).count();
+        ensure!(shown == 1, "{id} is listed {shown} times in pages");
+    }
+    Ok(())
+}
+
+pub(crate) async fn pages_that_shift_hide_nothing(b: Arc<Bench>) -> CaseResult {
+    many(&b).await?;
+    b.inject(Injection::SmallPages).await?;
+    b.inject(Injection::ShiftPages).await?;
+    // An error or an incomplete listing says nothing, and may.
+    let Ok(listing) = b.list(b.run()).await else { return Ok(()) };
+    let mut shown: Vec<_> = listing.leases.iter().map(|listed| listed.lease.lease_id.clone()).collect();
+    let all = shown.len();
+    shown.sort();
+    shown.dedup();
+    ensure!(shown.len() == all, "a lease is listed twice: {:?}", listing.leases);
+    for held in b.inventory().await.leases {
+        let hidden = listing.complete && !shown.contains(&held.id);
+        ensure!(!hidden, "{} exists, and a listing that calls itself complete leaves it out", held.id);
+    }
+    Ok(())
+}
+
+async fn many(b: &Bench) -> Result<Vec<executor_api::LeaseId>, CaseEnd> {
+    let mut made = Vec::new();
+    for index in 0..MANY {
+        made.push(b.create(&b.key("web", index, u64::from(index) + 1)).await?.lease_id);
+    }
+    b.absence_counts().await;
+    Ok(made)
 }

@@ -65,6 +65,12 @@ impl Bootstrapper for FakeProvider {
         if !problems.is_empty() {
             return Err(invalid(&call, &problems));
         }
+        if let Err(error) = settings::secret(&request.desired.template.boot.settings) {
+            let kind = ExecutorErrorKind::Rejected(RejectReason::Validation);
+            return Err(call
+                .error(kind, "needs a secret that cannot be read; see /boot/secret")
+                .with_source(error));
+        }
         call.pause(self.world.enter(|state| state.behaviour.read)).await?;
         let over = |how: &str| call.error(ExecutorErrorKind::Gone, &format!("found its session over: {how}"));
         let found = self.read_session(&ctx.attempt);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use executor_api::{ExecutorError, ExecutorErrorKind, OperationContext, OperationKind};
+use executor_api::{ExecutorError, ExecutorErrorKind, OperationContext, OperationKind, RejectReason};
 
 use crate::faults::{CallKind, Fault, Silence};
 use crate::world::FakeWorld;
@@ -45,6 +45,10 @@ impl<'a> Call<'a> {
             }
             Some(Fault::Throttled { retry_after }) => {
                 call.error(ExecutorErrorKind::Throttled { retry_after }, "came too soon after others")
+            }
+            Some(Fault::Expired) => {
+                let kind = ExecutorErrorKind::Rejected(RejectReason::Authorisation);
+                call.error(kind, "came with credentials that have expired; renew them")
             }
             Some(Fault::Unavailable) => call.error(ExecutorErrorKind::Unavailable, "did not get through"),
             Some(Fault::Unknown) => {

@@ -65,6 +65,8 @@ pub enum Fault {
         /// How long to wait, if the provider says.
         retry_after: Option<Duration>,
     },
+    /// The caller's credentials have expired: refused before anything is looked at. Scripted only.
+    Expired,
     /// The call never arrives.
     Unavailable,
     /// The attempt is declared over.
@@ -123,6 +125,7 @@ impl Fault {
             Self::MadeTwice => "made-twice",
             Self::Rejected(_) => "rejected",
             Self::Throttled { .. } => "throttled",
+            Self::Expired => "expired",
             Self::Unavailable => "unavailable",
             Self::Gone => "gone",
             Self::Panics => "panics",
@@ -159,6 +162,7 @@ impl Fault {
             | Self::Throttled { .. }
             | Self::Unavailable
             | Self::Gone => matches!(call, Create | Lookup | Destroy | Start | Complete | Cancel),
+            Self::Expired => call != Attach,
             Self::Panics => call != FindLease && call != FindSession,
             Self::Slow(_) => matches!(call, Create | Lookup | Destroy | List | Start | Complete | Cancel),
             Self::MadeTwice

@@ -26,7 +26,7 @@ mod provider;
 
 pub use behaviour::{EndpointTiming, FakeBehaviour, Joining, NodeBehaviour, Tokens};
 pub use faults::{CallKind, Chance, Fault, Rule, Silence, Unsuited, Weather};
-pub use provider::FakeProvider;
+pub use provider::{FakeProvider, Page};
 pub use world::{
     Breach, BreachKind, FakeWorld, Happened, Incident, LeaseTruth, SessionPhase, SessionTruth, WorldEvent,
 };

@@ -62,6 +62,10 @@ impl FakeProvider {
                     let reason = "the provider's lookup cannot be read at present".to_owned();
                     return Reading::Unknown { reason, as_of: state.now };
                 }
+                Some(Fault::Expired) => {
+                    let reason = "the credentials have expired".to_owned();
+                    return Reading::Unknown { reason, as_of: state.now };
+                }
                 Some(Fault::Stale { by }) => earlier(state.now, by),
                 _ => state.now,
             };
@@ -157,9 +161,14 @@ impl LeaseProvider for FakeProvider {
             }
             Reading::Absent { .. } => {
                 let takes = behaviour.create;
+                let mut identity = ctx.identity();
+                // A user's labels come beside the identity's, never in their place.
+                for (key, value) in settings::user_labels(&desired.template.shape) {
+                    identity.labels.entry(key).or_insert(value);
+                }
                 let act = Act::Create(Box::new(CreateAct {
                     attempt: ctx.attempt.clone(),
-                    identity: ctx.identity(),
+                    identity,
                     body: desired.clone(),
                     behaviour,
                     fault: call.fault,
@@ -254,27 +263,74 @@ impl LeaseProvider for FakeProvider {
 
     async fn list(&self, run: &RunId) -> Result<Listing, ExecutorError> {
         let fault = self.world.arrive(CallKind::List, None);
-        let slow = if let Some(Fault::Slow(times)) = fault { times } else { 1 };
         if let Some(fault) = fault {
             self.world.fire(fault);
         }
-        wait(&self.world, slow).await;
+        let failed = |kind, why: &str| {
+            Err(ExecutorError::new(
+                kind,
+                OperationKind::LookupEndpoint,
+                format!("cannot list the leases of run {run}: {why}; nothing may be concluded from it"),
+            ))
+        };
         match fault {
             Some(Fault::Panics) => panic!("the fake executor was told to panic in a listing"),
             Some(Fault::Unknown) => {
-                return Err(ExecutorError::new(
-                    ExecutorErrorKind::Unavailable,
-                    OperationKind::LookupEndpoint,
-                    format!("cannot list the leases of run {run}; nothing may be concluded from it"),
-                ));
+                wait(&self.world, 1).await;
+                return failed(ExecutorErrorKind::Unavailable, "no answer");
+            }
+            Some(Fault::Expired) => {
+                let kind = ExecutorErrorKind::Rejected(RejectReason::Authorisation);
+                return failed(kind, "the credentials have expired");
             }
             _ => {}
         }
-        Ok(self.world.enter(|state| {
+        let mut listing = self.whole(run, fault).await;
+        match fault {
+            Some(Fault::Incomplete) => {
+                listing.leases.truncate(listing.leases.len() / 2);
+                listing.complete = false;
+            }
+            Some(Fault::Empty) => listing.leases.clear(),
+            _ => {}
+        }
+        Ok(listing)
+    }
+}
+
+/// How often a listing is begun anew because its pages shifted while they were read.
+const READINGS: usize = 3;
+
+/// One page of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The time that the page describes.
+    pub as_of: SystemTime,
+    /// Its leases.
+    pub leases: Vec<ListedLease>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<usize>,
+    /// Grows with every change of what there is to list. Pages of different versions do not fit together.
+    pub version: usize,
+}
+
+impl FakeProvider {
+    /// One page of a run's listing, from the `from`th lease on; see [`FakeWorld::set_page`]. What [`list`] is made
+    /// of, and what a caller who puts the pages together himself must see to.
+    ///
+    /// [`list`]: LeaseProvider::list
+    pub async fn page(&self, run: &RunId, from: usize) -> Page {
+        self.page_as(run, from, None).await
+    }
+
+    async fn page_as(&self, run: &RunId, from: usize, fault: Option<Fault>) -> Page {
+        wait(&self.world, if let Some(Fault::Slow(times)) = fault { times } else { 1 }).await;
+        self.world.enter(|state| {
             let as_of = match fault {
                 Some(Fault::Stale { by }) => earlier(state.now, by),
                 _ => state.now,
             };
+            let version = state.log.len();
             let numbers = state.runs.get(run.name()).into_iter().flatten();
             let shown = numbers.filter_map(|n| state.leases.get(n));
             let shown = shown.filter_map(|lease| Some((lease, state.shown(lease, as_of)?)));
@@ -287,13 +343,38 @@ impl LeaseProvider for FakeProvider {
                     reason: (life > Life::Live).then(|| lease.truth.ended.clone()).flatten(),
                 })
                 .collect();
-            match fault {
-                Some(Fault::Incomplete) => leases.truncate(leases.len() / 2),
-                Some(Fault::Empty) => leases.clear(),
-                _ => {}
+            let end = state.page.map_or(leases.len(), |size| from.saturating_add(size.max(1)));
+            let next = (end < leases.len()).then_some(end);
+            leases.truncate(end);
+            let first = leases.first().map(|first| first.lease.lease_id.clone());
+            leases.drain(..from.min(leases.len()));
+            if let (Some(first), Some(_), true) = (first, next, state.shift) {
+                state.shift = false;
+                state.end_lease(&first, "removed by hand while it was listed", false, true);
+                state.faults.fire("shifted");
             }
-            Listing { as_of, complete: fault != Some(Fault::Incomplete), leases }
-        }))
+            Page { as_of, leases, next, version }
+        })
+    }
+
+    /// All pages, put together: begun anew when something changed in between, and incomplete when it always does.
+    async fn whole(&self, run: &RunId, fault: Option<Fault>) -> Listing {
+        let mut left = READINGS;
+        loop {
+            let first = self.page_as(run, 0, fault).await;
+            let (as_of, mut next, version) = (first.as_of, first.next, first.version);
+            let (mut leases, mut steady) = (first.leases, true);
+            while let Some(from) = next {
+                let page = self.page_as(run, from, fault).await;
+                steady &= page.version == version;
+                leases.extend(page.leases);
+                next = page.next;
+            }
+            left -= 1;
+            if steady || left == 0 {
+                return Listing { as_of, complete: steady, leases };
+            }
+        }
     }
 }
 

@@ -4,13 +4,17 @@
 //! shape: { create: 2s, endpoint: 1s, destroy: 1s, dies_after: 30s }   # endpoint: also at-once, never
 //! boot:  { start: 500ms, join: 3s, complete: 100ms, cancel: 500ms }   # join: also never
 //! boot:  { exit: { after: 1s, status: 1 } }                           # exits instead of joining
+//! shape: { labels: { team: blue } }                                   # beside those of its identity
+//! boot:  { secret: { from_env: TOKEN } }                              # read at the start, told nowhere
 //! ```
 //!
 //! Every key is optional. Durations are strings of numbers with units `ms`, `s`, `m`, `h`, such as `1m30s`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use executor_api::{SpecProblem, spec::NodeTemplate};
+use executor_api::spec::{NodeTemplate, check_user_labels};
+use executor_api::{Secret, SecretError, SecretRef, SpecProblem};
 use serde_json::{Map, Value};
 
 use crate::behaviour::{EndpointTiming, Joining, NodeBehaviour};
@@ -47,7 +51,30 @@ pub(crate) fn shape(node: &mut NodeBehaviour, value: &Value) -> Vec<SpecProblem>
     if reader.duration("dies_after", &mut dies_after) {
         node.dies_after = Some(dies_after);
     }
-    reader.finish(&["create", "destroy", "dies_after", "endpoint"])
+    let mut labels = Vec::new();
+    match value.get("labels").map(Value::as_object) {
+        None => {}
+        Some(Some(map)) if map.values().all(Value::is_string) => {
+            labels = check_user_labels("/shape/labels", &user_labels(value));
+        }
+        Some(_) => reader.problem("labels", "write an object of strings"),
+    }
+    let mut problems = reader.finish(&["create", "destroy", "dies_after", "endpoint", "labels"]);
+    problems.extend(labels);
+    problems
+}
+
+/// The labels that a `shape` asks for.
+pub(crate) fn user_labels(shape: &Value) -> BTreeMap<String, String> {
+    let labels = shape.get("labels").and_then(Value::as_object).into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+/// Reads the secret that `boot` refers to, if it does.
+pub(crate) fn secret(boot: &Value) -> Result<Option<Secret>, SecretError> {
+    let reference =
+        boot.get("secret").and_then(|value| serde_json::from_value::<SecretRef>(value.clone()).ok());
+    reference.map(|reference| reference.resolve()).transpose()
 }
 
 /// What `boot` says of sessions.
@@ -73,7 +100,11 @@ pub(crate) fn boot(node: &mut NodeBehaviour, value: &Value) -> Vec<SpecProblem> 
         nested = inner.finish(&["after", "status"]);
         node.join = Joining::Exits { after, status };
     }
-    let mut problems = reader.finish(&["cancel", "complete", "exit", "join", "start"]);
+    let reads = |secret: &Value| serde_json::from_value::<SecretRef>(secret.clone()).is_ok();
+    if value.get("secret").is_some_and(|secret| !reads(secret)) {
+        reader.problem("secret", "write { from_env: NAME } or { from_file: PATH }");
+    }
+    let mut problems = reader.finish(&["cancel", "complete", "exit", "join", "secret", "start"]);
     problems.extend(nested);
     problems
 }
@@ -197,7 +228,7 @@ mod tests {
         expect![[r#"
             /shape/create: write a string such as "1s"
             /shape/endpoint: write a duration such as "1s", "at-once" or "never"
-            /shape/a~1b: the fake knows no setting "a/b"; it knows create, destroy, dies_after, endpoint
+            /shape/a~1b: the fake knows no setting "a/b"; it knows create, destroy, dies_after, endpoint, labels
             /boot/join: write a duration such as "3s", or "never"
             /boot/exit/status: write the exit status as a number
             /boot/exit/why: the fake knows no setting "why"; it knows after, status

@@ -72,6 +72,18 @@ impl FakeWorld {
         self.enter(|state| change(&mut state.behaviour));
     }
 
+    /// Listings come in pages of this size from now on; `None`: in one. A page begins at a position, so that pages
+    /// shift when something before it disappears.
+    pub fn set_page(&self, size: Option<usize>) {
+        self.enter(|state| state.page = size);
+    }
+
+    /// While the pages of the next listing are read, the first lease shown disappears without a trace. Counted as
+    /// `shifted` once it has happened.
+    pub fn shift_pages(&self) {
+        self.enter(|state| state.shift = true);
+    }
+
     /// Something befalls whatever lease or session the slot has at that time.
     pub fn schedule(&self, at: SystemTime, node: &LogicalNodeId, incident: Incident) {
         self.enter(|state| state.schedule_incident(at, node.clone(), incident));

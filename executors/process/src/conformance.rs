@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use conformance::{CannotInject, Harness, Injection, Inventory, Losses, NodePlan, TokioTimer};
+use conformance::{CannotInject, Harness, Injection, Inventory, Losses, NodePlan, SecretFile, TokioTimer};
 use executor_api::{
     AttemptKey, BootSpec, Executor, GroupId, JoinSpec, LogicalNodeSpec, NodeRole, NodeTemplate, RunId, Timer,
 };
@@ -38,6 +38,7 @@ pub struct ProcessHarness {
     losses: Arc<Losses>,
     disturbed: Mutex<Disturbed>,
     timer: Arc<dyn Timer>,
+    secret: SecretFile,
 }
 
 impl ProcessHarness {
@@ -63,6 +64,7 @@ impl ProcessHarness {
             losses: Arc::default(),
             disturbed: Mutex::default(),
             timer: Arc::new(TokioTimer::starting_at(SystemTime::now())),
+            secret: SecretFile::new(),
         }
     }
 }
@@ -75,9 +77,18 @@ impl Harness for ProcessHarness {
         "adoption::a_lease_that_lands_late_is_adopted",
         "adoption::of_two_leases_one_is_kept",
         "lease_life::a_moved_lease_is_listed_where_it_is",
-        "errors::refusals_are_told_apart",
+        "identity::a_reserved_label_is_refused",
+        "lease_life::an_endpoint_that_does_not_come_is_waited_for",
+        "absent::expired_credentials_prove_no_absence",
+        "errors::an_invalid_request_is_told",
+        "errors::a_used_up_quota_is_told",
+        "errors::a_missing_right_is_told",
         "errors::a_throttle_says_how_long",
+        "errors::expired_credentials_are_a_refusal",
+        "errors::an_answer_that_nobody_understands_is_ambiguous",
         "listing::an_incomplete_listing_says_so",
+        "listing::every_page_is_read",
+        "listing::pages_that_shift_hide_nothing",
     ]);
 
     fn executor(&self) -> Executor {
@@ -113,6 +124,15 @@ impl Harness for ProcessHarness {
     fn flawed(&self) -> Option<(NodeTemplate, String)> {
         let shape = json!({ "ports": ["main", "Not A Name"] });
         Some((template(shape, "exec sleep 600"), "/shape/ports/1".to_owned()))
+    }
+
+    /// Prints its secret and ends: the last output of a node is told, and must not tell this.
+    fn secretive(&self, key: &AttemptKey) -> Option<(LogicalNodeSpec, String)> {
+        let mut desired = self.desired(key, NodePlan::Exits(1));
+        let template = Arc::make_mut(&mut desired.template);
+        template.boot.settings["command"] = json!(["sh", "-c", "echo the token is $TOKEN; exit 1"]);
+        template.boot.settings["env"] = json!({ "TOKEN": self.secret.reference() });
+        Some((desired, self.secret.value().to_owned()))
     }
 
     async fn inventory(&self) -> Inventory {

@@ -54,12 +54,16 @@ impl LeaseProvider for ProcessExecutor {
         if mode == CreateMode::AdoptOnly {
             return Ok(CreateOutcome::Absent { as_of: SystemTime::now() });
         }
-        let shape = settings::read_shape(&desired.template.shape).map_err(|problem| {
+        let invalid = |problem: SpecProblem| {
             failed(
                 ExecutorErrorKind::Rejected(RejectReason::Validation),
                 format!("{}: {}; correct it", problem.pointer, problem.message),
             )
-        })?;
+        };
+        let shape = settings::read_shape(&desired.template.shape).map_err(invalid)?;
+        if let Some(problem) = validate::port_names(&shape).pop() {
+            return Err(invalid(problem));
+        }
         let own = self.reserve(ctx, &shape).await?;
         commit(&place, &ctx.attempt, &shape, &own)?;
         existing(&place, ctx).await?.ok_or_else(|| {

@@ -19,6 +19,26 @@ const PORT_NAME_LIMIT: usize = 40;
 /// Checks `/shape`.
 pub(crate) fn shape(group: &RunNodeGroupSpec, range: &RangeInclusive<u16>) -> Result<(), Vec<SpecProblem>> {
     let shape = settings::read_shape(&group.template.shape).map_err(|problem| vec![problem])?;
+    let mut problems = port_names(&shape);
+    let wanted = u64::from(group.count) * shape.ports.len() as u64;
+    let available = u64::from(range.end().saturating_sub(*range.start())) + 1;
+    if wanted > available {
+        problems.push(SpecProblem::new(
+            "/shape/ports",
+            format!(
+                "{} nodes with {} ports each need {wanted} ports, and the range {}-{} has {available}; lower the count",
+                group.count,
+                shape.ports.len(),
+                range.start(),
+                range.end()
+            ),
+        ));
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// What is wrong with the names of ports. A create looks for itself, for who validated its spec is not known to it.
+pub(crate) fn port_names(shape: &ProcessShape) -> Vec<SpecProblem> {
     let mut problems = Vec::new();
     let mut seen = BTreeSet::new();
     for (place, name) in shape.ports.iter().enumerate() {
@@ -35,21 +55,7 @@ pub(crate) fn shape(group: &RunNodeGroupSpec, range: &RangeInclusive<u16>) -> Re
             problems.push(SpecProblem::new(pointer, format!("the port {name:?} is named twice; remove one")));
         }
     }
-    let wanted = u64::from(group.count) * shape.ports.len() as u64;
-    let available = u64::from(range.end().saturating_sub(*range.start())) + 1;
-    if wanted > available {
-        problems.push(SpecProblem::new(
-            "/shape/ports",
-            format!(
-                "{} nodes with {} ports each need {wanted} ports, and the range {}-{} has {available}; lower the count",
-                group.count,
-                shape.ports.len(),
-                range.start(),
-                range.end()
-            ),
-        ));
-    }
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
+    problems
 }
 
 /// Checks `/boot` and `/join`.

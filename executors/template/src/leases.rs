@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use executor_api::{
     AttemptKey, CreateMode, CreateOutcome, Endpoint, EndpointAuth, EndpointLookup, ExecutorError,
     ExecutorErrorKind, FoundLease, LeaseFacts, LeaseOwner, LeaseProvider, Life, ListedLease, Listing,
-    LogicalNodeSpec, OperationContext, OperationKind, ProviderName, Reading, RunId, RunNodeGroupSpec,
-    SpecProblem, Visibility, labels,
+    LogicalNodeSpec, NodeTemplate, OperationContext, OperationKind, ProviderName, Reading, RejectReason,
+    RunId, RunNodeGroupSpec, SpecProblem, Visibility, labels,
 };
 
 use crate::cloud::{Machine, Session};
@@ -28,12 +28,8 @@ impl LeaseProvider for Template {
     // Everything that can be known to be wrong before anything is made, each problem at its place in the user's
     // file. Unknown keys are problems: a misspelt one would otherwise be silently without effect.
     async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
-        let keys = group.template.shape.as_object().into_iter().flat_map(|shape| shape.keys());
-        let unknown = keys.filter(|key| *key != "size");
-        let problems: Vec<_> = unknown
-            .map(|key| SpecProblem::new(format!("/shape/{key}"), "there is only `size` to choose"))
-            .collect();
-        if problems.is_empty() { Ok(()) } else { Err(problems) }
+        let found = problems(&group.template);
+        if found.is_empty() { Ok(()) } else { Err(found) }
     }
 
     // Look first, whatever the mode: the attempt may hold a machine whose answer was lost, made by an instance of
@@ -41,12 +37,17 @@ impl LeaseProvider for Template {
     async fn create(
         &self,
         ctx: &OperationContext,
-        _desired: &LogicalNodeSpec,
+        desired: &LogicalNodeSpec,
         mode: CreateMode,
     ) -> Result<CreateOutcome, ExecutorError> {
         let effect = OperationKind::CreateLease;
+        // Who validated this, and which version of the provider did, is not known here.
+        if let Some(problem) = problems(&desired.template).pop() {
+            let kind = ExecutorErrorKind::Rejected(RejectReason::Validation);
+            return Err(failed(kind, effect, ctx, &format!("{}: {}", problem.pointer, problem.message)));
+        }
         let as_of = self.timer.now();
-        let asked = self.cloud.request(|machines| match machines.get(&ctx.attempt) {
+        let answer = self.cloud.request(|machines| match machines.get(&ctx.attempt) {
             Some(machine) => Some(machine.clone()),
             // Adopt-only never makes anything: the driver asks so when it wants to clean up.
             None if mode == CreateMode::AdoptOnly => None,
@@ -58,7 +59,7 @@ impl LeaseProvider for Template {
                 Some(machines.entry(ctx.attempt.clone()).or_insert(made).clone())
             }
         });
-        match asked.map_err(unreachable(effect, ctx))? {
+        match answer.map_err(unreachable(effect, ctx))? {
             None => Ok(CreateOutcome::Absent { as_of }),
             // A dead lease is never returned and never replaced: the next attempt has a token of its own.
             Some(dead) if !dead.alive => {
@@ -142,6 +143,12 @@ impl Template {
             attributes: [].into(),
         }
     }
+}
+
+fn problems(template: &NodeTemplate) -> Vec<SpecProblem> {
+    let keys = template.shape.as_object().into_iter().flat_map(|shape| shape.keys());
+    let unknown = keys.filter(|key| *key != "size");
+    unknown.map(|key| SpecProblem::new(format!("/shape/{key}"), "there is only `size` to choose")).collect()
 }
 
 fn life(machine: &Machine) -> Life {

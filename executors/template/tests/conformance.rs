@@ -1,6 +1,8 @@
 //! The template passes the suite. This file is the other half of what an author copies: a harness says how to
 //! make a fresh world, what is in it, and how it can go wrong.
 
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,8 +11,8 @@ use conformance::{
     CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, Losses, NodePlan, TokioTimer,
 };
 use executor_api::{
-    AttemptKey, BootSpec, BootstrapSessionId, Executor, GroupId, JoinSpec, LeaseId, LeaseOwner,
-    LogicalNodeSpec, NodeRole, NodeTemplate, ProviderName, Timer,
+    AttemptKey, BootSpec, BootstrapSessionId, Executor, ExecutorErrorKind, GroupId, JoinSpec, LeaseId,
+    LeaseOwner, LogicalNodeSpec, NodeRole, NodeTemplate, ProviderName, Timer,
 };
 use executor_template::{Cloud, Session, Template};
 use serde_json::{Value, json};
@@ -52,7 +54,18 @@ impl Harness for TemplateHarness {
         "adoption::a_lease_that_lands_late_is_adopted",
         "adoption::of_two_leases_one_is_kept",
         "lease_life::a_moved_lease_is_listed_where_it_is",
-        "errors::refusals_are_told_apart",
+        "lease_life::an_endpoint_that_does_not_come_is_waited_for",
+        "identity::a_reserved_label_is_refused",
+        "absent::expired_credentials_prove_no_absence",
+        "errors::an_invalid_request_is_told",
+        "errors::a_used_up_quota_is_told",
+        "errors::a_missing_right_is_told",
+        "errors::a_lack_of_capacity_is_told",
+        "errors::expired_credentials_are_a_refusal",
+        "errors::an_answer_that_nobody_understands_is_ambiguous",
+        "errors::no_text_tells_a_secret",
+        "listing::every_page_is_read",
+        "listing::pages_that_shift_hide_nothing",
         "errors::a_throttle_says_how_long",
         "errors::a_refused_create_made_nothing",
         "cancellation::a_call_ends_by_its_deadline",
@@ -117,7 +130,9 @@ impl Harness for TemplateHarness {
         match fault {
             // Requests and answers that get lost on the way come for nothing.
             fault if self.losses.cause(&fault) => {}
-            Injection::FailReads => self.cloud.set_down(true),
+            Injection::FailReads | Injection::RefuseCreate(ExecutorErrorKind::Unavailable) => {
+                self.cloud.set_down(true);
+            }
             Injection::Heal => self.cloud.set_down(false),
             Injection::Kill(lease) => self.kill(&lease),
             Injection::RemoveByHand(lease) => {

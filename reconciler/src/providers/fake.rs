@@ -30,6 +30,11 @@ fn settings(_: &mut SchemaGenerator) -> Settings {
                 "endpoint": duration("When it can be reached: a duration, at-once or never."),
                 "destroy": duration("How long giving it back takes."),
                 "dies_after": duration("It dies by itself this long after it was made."),
+                "labels": {
+                    "type": "object",
+                    "description": "Labels beside those of its identity.",
+                    "additionalProperties": { "type": "string" },
+                },
             },
         }),
         boot: json_schema!({
@@ -40,6 +45,10 @@ fn settings(_: &mut SchemaGenerator) -> Settings {
                 "join": duration("When the node joins: a duration, or never."),
                 "complete": duration("How long closing the session takes."),
                 "cancel": duration("How long cancelling it takes."),
+                "secret": {
+                    "type": "object",
+                    "description": "A secret by reference, read at the start: from_env or from_file.",
+                },
                 "exit": {
                     "type": "object",
                     "description": "It exits instead of joining.",

@@ -112,6 +112,10 @@ pub(crate) struct State {
     pub(crate) calls: BTreeMap<CallKind, u64>,
     pub(crate) creates_by_token: BTreeMap<String, u64>,
     pub(crate) wake: Vec<Waker>,
+    /// How many leases a page of a listing holds. `None`: all.
+    pub(crate) page: Option<usize>,
+    /// The first lease disappears while the pages of the next listing are read.
+    pub(crate) shift: bool,
 }
 
 impl State {
@@ -139,6 +143,8 @@ impl State {
             calls: BTreeMap::new(),
             creates_by_token: BTreeMap::new(),
             wake: Vec::new(),
+            page: None,
+            shift: false,
         }
     }
 

@@ -52,9 +52,14 @@ impl ProcessHarness {
                 return cannot("an attempt's directory has one name, and a name is one place");
             }
             Injection::HalveListing => return cannot("a directory is read as a whole or not at all"),
+            Injection::WithholdEndpoint => return cannot("a node's ports are reserved before it is made"),
+            Injection::ExpireCredentials => return cannot("a machine asks its user for no credentials"),
+            Injection::GarbleCreate => return cannot("the answers of a file system are all known"),
+            Injection::SmallPages | Injection::ShiftPages => return cannot("a directory has no pages"),
             Injection::Move(_) => {
                 return cannot("a local node stays on its machine, and its ports stay with the slot");
             }
+            other => return cannot(&format!("a machine knows no such thing as {other:?}")),
         };
         caused.map_err(|error| CannotInject::because(format!("the machine does not let it happen: {error}")))
     }
