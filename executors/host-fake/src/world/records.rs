@@ -82,7 +82,8 @@ pub enum BreachKind {
     ReconnectUnproved,
     /// A host was changed while a machine on its resources was not pinned, or was being moved. (I3)
     UnpinnedDuringHostChange,
-    /// A machine's setting was given back while its copies were not all whole and connected. (I5)
+    /// A machine's setting was given back by a plan that had changed a host, while its copies were not all whole and
+    /// connected. (I5)
     RestoredTooEarly,
     /// A pinned machine's pod was evicted. (I3)
     PinnedVmEvicted,

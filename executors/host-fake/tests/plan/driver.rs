@@ -28,6 +28,8 @@ pub(crate) struct Drive {
     /// What a crash leaves.
     pub(crate) state: PlanState,
     pub(crate) story: Vec<String>,
+    /// What the plan's own record must never be, and was.
+    pub(crate) violations: BTreeSet<&'static str>,
     seat: Seat,
     me: LeaseHolder,
     watch: LeaseWatch,
@@ -60,7 +62,18 @@ impl Drive {
         let state = PlanState::new(plan.uid.clone(), approval, timer.now());
         let seat = world.seat("op-1");
         let me = LeaseHolder::new("op-1").unwrap();
-        Self { timer, world, plan, state, story: Vec::new(), seat, me, watch: LeaseWatch::new(), starts: 1 }
+        Self {
+            timer,
+            world,
+            plan,
+            state,
+            story: Vec::new(),
+            violations: BTreeSet::new(),
+            seat,
+            me,
+            watch: LeaseWatch::new(),
+            starts: 1,
+        }
     }
 
     /// The process is gone, and another takes over what was stored.
@@ -105,7 +118,7 @@ impl Drive {
             Ok(Applied::Send { effect, deadline }) => self.send(&effect, deadline, &observed),
             Err(refused) => panic!("{refused} at {step}"),
         }
-        assert_eq!(violations(&self.plan, &self.state), Vec::<&str>::new(), "{:#?}", self.story);
+        self.violations.extend(violations(&self.plan, &self.state));
     }
 
     pub(crate) fn sleep(&self, time: Duration) {
@@ -227,6 +240,7 @@ impl Drive {
     pub(crate) fn check(&self) {
         let breaches = self.world.breaches();
         assert!(breaches.is_empty(), "{breaches:#?}\n{}", self.told());
+        assert!(self.violations.is_empty(), "{:?}\n{}", self.violations, self.told());
         if self.state.phase == Phase::Complete {
             assert!(
                 self.world.lock().hold.is_none() && self.world.unrestored().is_empty(),

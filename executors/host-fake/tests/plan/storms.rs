@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use executor_api::host::{HostName, InterfaceName, ResourceName, VmName};
-use executor_host_fake::{Incident, MigrationFate, Scenario, TimedIncident, Weather, WorldSpec};
+use executor_host_fake::{CallKind, Incident, MigrationFate, Scenario, TimedIncident, Weather, WorldSpec};
 use reconciler_core::maintenance::{IoPolicy, Phase, Recovery};
 
 use crate::driver::{Drive, flip_plan};
@@ -48,14 +48,28 @@ fn incident(draw: &mut Draw) -> Incident {
     }
 }
 
-fn storm(seed: u64, calls: u32, incidents: u64) -> Drive {
+/// Foul for operations, for the lock, or a little for everything: reads alone fail so often that a plan that meets
+/// everything at once never gets far.
+fn weather(seed: u64) -> Weather {
+    let until = Some(Duration::from_mins(5));
+    let (per_mille, only): (u32, fn(CallKind) -> bool) = match seed % 3 {
+        0 => (15, CallKind::is_operation),
+        1 => (25, CallKind::is_lock_write),
+        _ => (1, |_| true),
+    };
+    let mut weather = Weather::everything(seed, per_mille, until);
+    weather.chances.retain(|chance| only(chance.call));
+    weather
+}
+
+fn storm(seed: u64, incidents: u64) -> Drive {
     let mut draw = Draw(seed);
     let mut scenario = Scenario::calm(WorldSpec::pair().writing_every(Duration::from_millis(500)));
     for _ in 0..incidents {
         let at = Duration::from_millis(draw.below(60_000));
         scenario.incidents.push(TimedIncident { at, what: incident(&mut draw) });
     }
-    scenario.weather = Some(Weather::everything(seed, calls, Some(Duration::from_mins(5))));
+    scenario.weather = Some(weather(seed));
     let io = match draw.below(2) {
         0 => IoPolicy::Continue,
         _ => IoPolicy::Quiesce { suspend_for: Some(Duration::from_mins(2)) },
@@ -76,9 +90,10 @@ fn storm(seed: u64, calls: u32, incidents: u64) -> Drive {
 fn in_foul_weather_nothing_forbidden_comes_about() {
     let mut ends = BTreeMap::new();
     for seed in 0..rounds(60) {
-        let drive = storm(seed, 2, 1 + seed % 3);
+        let drive = storm(seed, seed % 4);
         let breaches = drive.world.breaches();
         assert!(breaches.is_empty(), "seed {seed}: {breaches:#?}\n{}", drive.told());
+        assert!(drive.violations.is_empty(), "seed {seed}: {:?}\n{}", drive.violations, drive.told());
         let end = match (&drive.state.recovery, drive.state.phase) {
             (Recovery::Escalated, _) => "escalated",
             (Recovery::RevertedSafe, _) => "reverted",
