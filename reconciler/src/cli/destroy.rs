@@ -53,7 +53,10 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
 /// Ends the process that drove the run, if one did: it has nothing left to keep.
 async fn stop_driver(dir: &RunDir) -> Result<(), Failure> {
     if let Some(mut client) = Client::connect(dir).await? {
-        client.order(Request::Stop).await?;
+        match client.order(Request::Stop).await {
+            Err(_) if client.is_lost() => {}
+            ordered => drop(ordered?),
+        }
     }
     Ok(())
 }

@@ -54,11 +54,12 @@ pub(crate) async fn through(
     request: Request,
     following: Following,
 ) -> Result<Ended, Failure> {
-    let (generation, notices) = client.order(request).await?;
+    let (generation, notices) = match client.order(request).await {
+        Err(_) if client.is_lost() => return Ok(Ended::Stopped),
+        ordered => ordered?,
+    };
     notices.iter().for_each(remark);
-    let watcher = Client::connect(dir).await?.ok_or_else(|| {
-        Failure::error(format!("the driver of run {} stopped right after it took the order", dir.run()))
-    })?;
+    let Some(watcher) = Client::connect(dir).await? else { return Ok(Ended::Stopped) };
     until_converged(&mut watcher.watch(), generation, following.timeout(), following.quiet).await
 }
 

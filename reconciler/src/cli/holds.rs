@@ -65,10 +65,15 @@ fn name(node: Option<&LogicalNodeId>) -> String {
 /// Tells the driver, or changes the stored holds without driving anything.
 async fn change(global: &Global, request: Request) -> Result<(), Failure> {
     let dir = global.dir()?;
-    let notices = match driver_of(&dir).await? {
-        Some(mut client) => client.order(request).await?.1,
-        None => Live::change_holds_offline(&dir, &request)?,
-    };
-    notices.iter().for_each(remark);
+    while let Some(mut client) = driver_of(&dir).await? {
+        match client.order(request.clone()).await {
+            Err(_) if client.is_lost() => {}
+            ordered => {
+                ordered?.1.iter().for_each(remark);
+                return Ok(());
+            }
+        }
+    }
+    Live::change_holds_offline(&dir, &request)?.iter().for_each(remark);
     Ok(())
 }

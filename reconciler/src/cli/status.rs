@@ -25,8 +25,11 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
 
 /// The run as it stands, whoever drives it.
 pub(super) async fn read(dir: &RunDir) -> Result<Status, Failure> {
-    match driver_of(dir).await? {
-        Some(mut client) => client.status().await,
-        None => of_stored(&Stored::expect(dir)?),
+    if let Some(mut client) = driver_of(dir).await? {
+        let status = client.status().await;
+        if !client.is_lost() {
+            return status;
+        }
     }
+    of_stored(&Stored::expect(dir)?)
 }

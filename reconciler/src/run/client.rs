@@ -22,6 +22,7 @@ pub(crate) struct Client {
     lines: Lines<BufReader<OwnedReadHalf>>,
     writer: OwnedWriteHalf,
     run: String,
+    lost: bool,
 }
 
 impl Client {
@@ -33,7 +34,7 @@ impl Client {
         })?;
         Ok(stream.map(|stream| {
             let (reader, writer) = stream.into_split();
-            Self { lines: BufReader::new(reader).lines(), writer, run: dir.run().to_owned() }
+            Self { lines: BufReader::new(reader).lines(), writer, run: dir.run().to_owned(), lost: false }
         }))
     }
 
@@ -43,7 +44,9 @@ impl Client {
         let mut text =
             serde_json::to_string(&call).map_err(|error| Failure::while_doing("writing a call", &error))?;
         text.push('\n');
-        self.writer.write_all(text.as_bytes()).await.map_err(|error| self.lost(&error))?;
+        if let Err(error) = self.writer.write_all(text.as_bytes()).await {
+            return Err(self.lose(&error));
+        }
         match tokio::time::timeout(PATIENCE, self.next()).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::error(format!(
@@ -71,9 +74,13 @@ impl Client {
 
     /// The next answer of a subscription.
     pub(crate) async fn next(&mut self) -> Result<Answer, Failure> {
-        let line = self.lines.next_line().await.map_err(|error| self.lost(&error))?;
-        let Some(line) = line else {
-            return Err(Failure::error(format!("the driver of run {} has stopped", self.run)));
+        let line = match self.lines.next_line().await {
+            Ok(Some(line)) => line,
+            Ok(None) => {
+                self.lost = true;
+                return Err(Failure::error(format!("the driver of run {} has stopped", self.run)));
+            }
+            Err(error) => return Err(self.lose(&error)),
         };
         match serde_json::from_str(&line) {
             Ok(Answer::Failed(failure)) => Err(failure),
@@ -103,7 +110,13 @@ impl Client {
         receiver
     }
 
-    fn lost(&self, error: &std::io::Error) -> Failure {
+    /// Whether the last call failed because the driver is gone: the next one, or the stored state, may answer it.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    fn lose(&mut self, error: &std::io::Error) -> Failure {
+        self.lost = true;
         Failure::while_doing(format_args!("talking to the driver of run {}", self.run), error)
     }
 

@@ -2,7 +2,8 @@
 //! opens one; the control socket calls the same methods.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use executor_api::{GroupId, LogicalNodeId};
@@ -10,7 +11,7 @@ use reconciler::file::{self, Loaded};
 use reconciler::providers::{self, Site};
 use reconciler_core::{ClusterShape, Hold, HoldBy};
 use reconciler_driver::{
-    DriverHandle, ExecutorTable, MetaChange, Rules, ShellConfig, StateStore, StopReason, TokioTimer,
+    DriverHandle, ExecutorTable, MetaChange, ShellConfig, StateStore, StopReason, TokioTimer,
 };
 use tokio::sync::{Mutex, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -57,7 +58,10 @@ pub(crate) struct Live {
     table: ExecutorTable,
     in_force: Mutex<InForce>,
     stop: watch::Sender<bool>,
-    server: JoinHandle<()>,
+    /// Set when the run is being let go of: orders that come now are for the next driver.
+    closing: AtomicBool,
+    /// Set once, as it needs a finished `self`.
+    server: OnceLock<JoinHandle<()>>,
     /// Taken out when the run is closed.
     lock: std::sync::Mutex<Option<Lock>>,
 }
@@ -96,41 +100,38 @@ impl Live {
                 &error,
             )
         })?;
-        let config = ShellConfig {
-            desired: intent.shape.clone(),
-            policy: intent.notes.policy.clone(),
-            executors: table.clone(),
-            store: Box::new(store),
-            clock: timer,
-            rules: Rules::default(),
-        };
+        let config = ShellConfig::new(intent.shape.clone(), table.clone(), Box::new(store));
+        let config = ShellConfig { policy: intent.notes.policy.clone(), clock: timer, ..config };
         let doing = format!("starting to drive run {}", dir.run());
         let handle =
             reconciler_driver::start(config).await.map_err(|error| Failure::while_doing(&doing, &error))?;
         let destroying = matches!(aim, Aim::Nothing);
         let in_force = InForce { shape: intent.shape, notes: intent.notes, destroying };
-        let live = Arc::new_cyclic(|weak: &Weak<Self>| Self {
+        let live = Arc::new(Self {
             dir: dir.clone(),
             handle,
             table,
             in_force: Mutex::new(in_force),
             stop: watch::Sender::new(false),
-            server: tokio::spawn(server::serve(listener, Weak::clone(weak))),
+            closing: AtomicBool::new(false),
+            server: OnceLock::new(),
             lock: std::sync::Mutex::new(Some(lock)),
         });
+        // Callers that came meanwhile have been waiting in the socket's queue.
+        live.server.get_or_init(|| tokio::spawn(server::serve(listener, Arc::downgrade(&live))));
         Ok((live, intent.notices))
     }
 
     /// Stops driving and lets go of the run. Nodes are left as they are.
     pub(crate) async fn close(&self) -> Result<(), Failure> {
+        self.closing.store(true, Ordering::SeqCst);
+        if let Some(server) = self.server.get() {
+            server.abort();
+        }
         let stopped = self.handle.shutdown().await;
-        self.server.abort();
         let _ = std::fs::remove_file(self.dir.socket());
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
-        match stopped {
-            StopReason::Requested => Ok(()),
-            StopReason::StoreFailed(reason) | StopReason::Failed(reason) => Err(self.ended(&reason)),
-        }
+        if stopped == StopReason::Requested { Ok(()) } else { Err(self.ended(&stopped)) }
     }
 
     /// Takes over a file: the run's own, or with `rebind` another one.
@@ -225,12 +226,14 @@ impl Live {
         let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
     }
 
+    /// Whether the run is being let go of.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
     /// Waits until the driver stops by itself, and says why.
     pub(crate) async fn stopped(&self) -> Failure {
-        match self.handle.stopped().await {
-            StopReason::Requested => self.ended("it was asked to"),
-            StopReason::StoreFailed(reason) | StopReason::Failed(reason) => self.ended(&reason),
-        }
+        self.ended(&self.handle.stopped().await)
     }
 
     /// The generation in force.
@@ -378,7 +381,11 @@ impl Live {
         Ok(())
     }
 
-    fn ended(&self, reason: &str) -> Failure {
+    fn ended(&self, reason: &StopReason) -> Failure {
+        let reason = match reason {
+            StopReason::StoreFailed(reason) | StopReason::Failed(reason) => reason.clone(),
+            StopReason::Requested => "it was asked to".to_owned(),
+        };
         Failure::error(format!(
             "the driver of run {} has stopped, its nodes are left running: {reason}",
             self.dir.run()

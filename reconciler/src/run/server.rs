@@ -57,6 +57,10 @@ async fn answer_calls(stream: UnixStream, live: &Arc<Live>) -> std::io::Result<(
             Request::Events => return events(&mut writer, live).await,
             request => {
                 let answer = answer(request, live).await.unwrap_or_else(Answer::Failed);
+                if live.is_closing() {
+                    // Hanging up tells the caller to look for the next driver, which a failure would not.
+                    return Ok(());
+                }
                 say(&mut writer, &answer).await?;
             }
         }
