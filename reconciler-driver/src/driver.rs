@@ -22,16 +22,21 @@ use crate::store::{Changeset, StateImage};
 
 mod admission;
 mod desired;
+mod guard;
 mod index;
 mod inputs;
 mod listing;
 mod pass;
 mod restore;
+mod tape;
 
 pub use desired::DesiredChange;
+pub use guard::{Distrust, Distrusted};
 pub use inputs::{DriverInput, UnknownSlot};
+pub use tape::{Difference, Playback, TapeBegin, TapeEntry, replay};
 
 use admission::Admission;
+use guard::Guard;
 use index::Index;
 use listing::Sightings;
 
@@ -134,6 +139,7 @@ pub struct ClusterDriver {
     settled: BTreeSet<LogicalNodeId>,
     admission: Admission,
     sightings: Sightings,
+    guard: Guard,
     /// When the safety tick is due, and the last slot it looked at.
     next_tick: Option<SystemTime>,
     tick_cursor: Option<LogicalNodeId>,
@@ -161,6 +167,7 @@ pub struct ClusterDriver {
     /// Rises with every event.
     revision: u64,
     counters: Counters,
+    tape: Option<Vec<TapeEntry>>,
 }
 
 /// Which parts of the image beside the slots differ.
@@ -225,6 +232,7 @@ impl ClusterDriver {
             settled: BTreeSet::new(),
             admission: Admission::default(),
             sightings: Sightings::default(),
+            guard: Guard::default(),
             tick_cursor: None,
             shape_pending: true,
             changed: BTreeSet::new(),
@@ -244,6 +252,7 @@ impl ClusterDriver {
             history: VecDeque::new(),
             revision: 0,
             counters: Counters::default(),
+            tape: None,
         };
         driver.rebuild_group_policies();
         driver.mark_all();
@@ -331,6 +340,9 @@ impl ClusterDriver {
 
     /// Whether a pass has something to do now.
     pub fn needs_pass(&self) -> bool {
+        if self.guard.waits() {
+            return self.guard.alarm().is_some() || !self.events.is_empty();
+        }
         self.failed.is_none()
             && (!self.dirty.is_empty()
                 || self.shape_pending
@@ -349,12 +361,15 @@ impl ClusterDriver {
 
     /// When a pass is due without an input. At or before now means now.
     pub fn next_wakeup(&self) -> Option<SystemTime> {
+        if self.guard.waits() {
+            return None;
+        }
         [self.next_deadline(), self.next_tick].into_iter().flatten().min()
     }
 
     /// When a stored deadline or retry time is due; the safety tick is not counted.
     pub fn next_deadline(&self) -> Option<SystemTime> {
-        if self.failed.is_some() { None } else { self.index.first() }
+        if self.failed.is_some() || self.guard.waits() { None } else { self.index.first() }
     }
 
     /// Sessions to listen to that no pass has reported yet. Taken at start, before the first pass.

@@ -3,7 +3,7 @@
 use executor_api::RunId;
 use reconciler_core::{ReconcileError, ShapeError};
 
-use crate::driver::UnknownSlot;
+use crate::driver::{Distrust, UnknownSlot};
 use crate::store::StoreError;
 
 /// Why a desired shape was not accepted. The last accepted one stays in force.
@@ -63,6 +63,9 @@ pub enum DriverError {
         /// What the store said.
         reason: String,
     },
+    /// The providers contradict the stored state. Nothing was changed.
+    #[error("{0}")]
+    Distrusted(Distrust),
     /// A slot without an attempt was named.
     #[error(transparent)]
     UnknownSlot(#[from] UnknownSlot),

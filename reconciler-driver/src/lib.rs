@@ -14,11 +14,14 @@
 //! then [`shell`] or [`runner`]; [`event`] and [`status`] are what readers see. Nothing outside [`driver`]
 //! holds a `&mut ClusterState`.
 
+pub mod adopt;
 pub mod dispatch;
 pub mod driver;
 pub mod error;
 pub mod event;
 pub mod executors;
+pub mod journal;
+pub mod orphans;
 pub mod rules;
 pub mod runner;
 pub mod shell;
@@ -26,11 +29,14 @@ pub mod status;
 pub mod store;
 
 pub use driver::{
-    Attachment, ClusterDriver, DesiredChange, DriverInput, EffectCall, PassReport, Route, UnknownSlot,
+    Attachment, ClusterDriver, DesiredChange, Difference, Distrust, Distrusted, DriverInput, EffectCall,
+    PassReport, Playback, Route, TapeBegin, TapeEntry, UnknownSlot, replay,
 };
 pub use error::{DesiredRejected, DriverError};
 pub use event::{Counters, Event, Happening};
 pub use executors::{ExecutorTable, NoExecutor};
+pub use journal::Journal;
+pub use orphans::{Orphan, OrphanAge, find_orphans};
 pub use rules::Rules;
 pub use runner::{Runner, VirtualTimer};
 pub use shell::{DriverHandle, ShellConfig, StopReason, Summary, TokioTimer, start};

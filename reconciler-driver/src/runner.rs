@@ -12,7 +12,7 @@ use executor_api::{ObservationReport, ObservationSink, Timer};
 use reconciler_core::{ClusterShape, RetryPolicy};
 
 use crate::dispatch::{Dispatcher, Order};
-use crate::driver::{ClusterDriver, DesiredChange, DriverInput, PassReport};
+use crate::driver::{ClusterDriver, DesiredChange, DriverInput, PassReport, TapeEntry};
 use crate::error::{DesiredRejected, DriverError};
 use crate::event::{Event, Happening};
 use crate::executors::ExecutorTable;
@@ -110,6 +110,7 @@ pub struct Runner {
     hooks: Box<dyn Hooks>,
     events: Vec<Event>,
     crashes: u64,
+    guarded: bool,
 }
 
 impl Runner {
@@ -154,6 +155,7 @@ impl Runner {
             hooks: Box::new(NoHooks),
             events: Vec::new(),
             crashes: 0,
+            guarded: false,
         };
         runner.begin();
         Ok(runner)
@@ -164,6 +166,24 @@ impl Runner {
     pub fn with_hooks(mut self, hooks: Box<dyn Hooks>) -> Self {
         self.hooks = hooks;
         self
+    }
+
+    /// From now on every driver waits until the providers in use were listed and bore its state out.
+    #[must_use]
+    pub fn guarded(mut self) -> Self {
+        self.guarded = true;
+        self.driver.guard();
+        self
+    }
+
+    /// Tapes the driver from now on, until the next crash.
+    pub fn keep_tape(&mut self) {
+        self.driver.keep_tape();
+    }
+
+    /// What was taped since the last time.
+    pub fn take_tape(&mut self) -> Vec<TapeEntry> {
+        self.driver.take_tape()
     }
 
     /// Asks for another shape.
@@ -194,6 +214,9 @@ impl Runner {
         let now = self.timer.now();
         let driver = open(self.store.as_mut(), self.wanted.clone(), self.policy.clone(), now)?;
         self.driver = driver.with_executors(self.executors.clone()).with_rules(self.rules.clone());
+        if self.guarded {
+            self.driver.guard();
+        }
         self.dispatcher = dispatcher(&self.driver, &self.executors, &self.timer, &self.heard);
         self.begin();
         Ok(())
@@ -224,7 +247,8 @@ impl Runner {
             if self.driver.is_converged() && !self.dispatcher.is_busy() && self.mail.is_empty() {
                 return Ok(Settled::Converged);
             }
-            let idle = !self.dispatcher.is_busy() && self.mail.is_empty();
+            let idle =
+                !self.dispatcher.is_busy() && self.mail.is_empty() && self.driver.waits_for().is_empty();
             // Sessions are listened to for ever; whoever has something to say later has set an alarm.
             if idle && self.driver.next_deadline().is_none() && self.timer.next().is_none() {
                 return Ok(Settled::Stuck);
@@ -305,8 +329,10 @@ impl Runner {
             }
         }
         let timeout = self.driver.policy().operation_timeout;
-        for task in self.dispatcher.retain(&self.driver.slots(), timeout) {
-            self.poller.spawn(task);
+        if self.driver.waits_for().is_empty() {
+            for task in self.dispatcher.retain(&self.driver.slots(), timeout) {
+                self.poller.spawn(task);
+            }
         }
     }
 

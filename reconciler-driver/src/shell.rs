@@ -6,9 +6,10 @@ use reconciler_core::{ClusterShape, RetryPolicy};
 use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::dispatch::Dispatcher;
-use crate::driver::ClusterDriver;
+use crate::driver::{TapeBegin, TapeEntry};
 use crate::error::DriverError;
 use crate::executors::ExecutorTable;
+use crate::journal::Journal;
 use crate::rules::Rules;
 use crate::store::{StateStore, StoreError};
 
@@ -38,6 +39,10 @@ pub struct ShellConfig {
     pub clock: TokioTimer,
     /// Decide, fold, apply.
     pub rules: Rules,
+    /// Whether nothing is decided before every provider in use was listed and bore the state out.
+    pub guard: bool,
+    /// Where what happens is written down, if anywhere.
+    pub journal: Option<Journal>,
 }
 
 impl ShellConfig {
@@ -50,6 +55,8 @@ impl ShellConfig {
             store,
             clock: TokioTimer::new(),
             rules: Rules::default(),
+            guard: true,
+            journal: None,
         }
     }
 }
@@ -57,7 +64,7 @@ impl ShellConfig {
 /// Starts driving: loads what is stored, listens to every stored session, then makes the first pass. The
 /// driver goes on until [`DriverHandle::shutdown`] or until it fails, whether or not its handle is kept.
 pub async fn start(config: ShellConfig) -> Result<DriverHandle, DriverError> {
-    let ShellConfig { desired, policy, executors, mut store, clock, rules } = config;
+    let ShellConfig { desired, policy, executors, mut store, clock, rules, guard, mut journal } = config;
     let loading = tokio::task::spawn_blocking(move || {
         let loaded = store.load();
         (store, loaded)
@@ -65,11 +72,18 @@ pub async fn start(config: ShellConfig) -> Result<DriverHandle, DriverError> {
     let lost = |error| DriverError::Load(StoreError::Other(format!("loading was cut short: {error}")));
     let (store, loaded) = loading.await.map_err(lost)?;
     let now = executor_api::Timer::now(&clock);
-    let driver = match loaded.map_err(DriverError::Load)? {
-        Some(image) => ClusterDriver::restore(image, desired, policy, now)?,
-        None => ClusterDriver::new(desired, policy, now)?,
-    };
-    let driver = driver.with_executors(executors.clone()).with_rules(rules);
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let image = loaded.map_err(DriverError::Load)?;
+    let begin = TapeBegin { version, now, image, desired, policy, guard };
+    let tapes = journal.as_ref().is_some_and(Journal::wants_passes);
+    let taped = tapes.then(|| TapeEntry::Begin(Box::new(begin.clone())));
+    let mut driver = begin.driver(executors.clone(), rules)?;
+    if let (Some(journal), Some(entry)) = (&mut journal, taped) {
+        driver.keep_tape();
+        if let Err(error) = journal.passes(&[entry]) {
+            tracing::warn!("passes are not written down: {error}");
+        }
+    }
     let (mail, inbox) = mpsc::unbounded_channel();
     let heard = mail.clone();
     // A driver that is gone hears nothing, and nobody minds.
@@ -80,7 +94,7 @@ pub async fn start(config: ShellConfig) -> Result<DriverHandle, DriverError> {
     let (events, _) = broadcast::channel(EVENT_BUFFER);
     let (reasons, reason) = watch::channel(None);
     let handle = DriverHandle::new(mail.clone(), summary, events.clone(), reason);
-    let actor = Actor::new(driver, dispatcher, clock, store, (mail, inbox), summaries, events);
+    let actor = Actor::new(driver, dispatcher, clock, (store, journal), (mail, inbox), summaries, events);
     tokio::spawn(async move {
         let reason = actor.run().await;
         drop(reasons.send(Some(reason)));

@@ -2,6 +2,14 @@
 //!
 //! A store has one writer. A commit is durable when it returns, and all or nothing; after a failed one the
 //! driver sends nothing any more and the store is not used again.
+//!
+//! # Versions
+//!
+//! A file carries one version number for its tables and for the values in them. The rule for changing either:
+//! a field that older files lack gets `#[serde(default)]`, and no migration; anything else raises the version
+//! and adds one step to the list in [`sqlite`](SqliteStore), which runs when the one writer opens the file,
+//! in one transaction with the new number. A step is never edited after a release, a file of each version stays
+//! in the tests, and a file of a newer version is refused as it is.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +18,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use executor_api::{LogicalNodeId, RunId};
 use reconciler_core::{ClusterShape, ClusterState, Holds, ManagedNode};
+use serde::{Deserialize, Serialize};
 
 mod sqlite;
 
 pub use sqlite::SqliteStore;
 
 /// Everything that is stored of one run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateImage {
     /// The run, its uid included.
     pub run: RunId,
@@ -89,7 +98,7 @@ pub enum StoreError {
         known: i64,
     },
     /// A statement failed.
-    #[error("cannot {doing} in the state file {}", path.display())]
+    #[error("cannot {doing} in the state file {}; {}", path.display(), remedy(source))]
     Sql {
         /// What was being done.
         doing: &'static str,
@@ -114,12 +123,64 @@ pub enum StoreError {
         /// What is missing.
         what: &'static str,
     },
+    /// The file is damaged.
+    #[error(
+        "the state file {} is damaged ({finding}); nothing was changed: put a copy of it back, or move it away \
+         and rebuild the state with --adopt",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        finding: String,
+    },
+    /// An earlier commit failed. What the disk holds is known only to one who opens the file anew.
+    #[error("the state file {} was given up after a failed write; open it again", path.display())]
+    GivenUp {
+        /// The file.
+        path: PathBuf,
+    },
     /// A store that is not a file failed.
     #[error("{0}")]
     Other(String),
 }
 
+/// What to do about a failed statement.
+fn remedy(error: &rusqlite::Error) -> &'static str {
+    use rusqlite::ErrorCode;
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => "free some space there, then start again",
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            "make the file and its directory writable, then start again"
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            "it is damaged: put a copy back, or move it away and rebuild the state with --adopt"
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another program has it open; close that one, then start again"
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            "look at the disk: its space, its quota, its health; then start again"
+        }
+        _ => "see below what SQLite says",
+    }
+}
+
 impl StoreError {
+    /// Whether the content is at fault rather than the way to it: trying again does not help.
+    pub fn is_damage(&self) -> bool {
+        use rusqlite::ErrorCode;
+        match self {
+            Self::Damaged { .. } | Self::Incomplete { .. } | Self::Value { .. } => true,
+            Self::Open { source, .. } | Self::Sql { source, .. } => matches!(
+                source.sqlite_error_code(),
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+            ),
+            Self::NotOurs { .. } | Self::Newer { .. } | Self::GivenUp { .. } | Self::Other(_) => false,
+        }
+    }
+
     /// The whole chain in one line.
     pub fn summary(&self) -> String {
         let mut text = self.to_string();

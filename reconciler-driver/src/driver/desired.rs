@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use executor_api::{LogicalNodeId, RunId};
-use reconciler_core::{ClusterShape, Expanded, RetryPolicy};
+use reconciler_core::{ClusterShape, Expanded, ExpandedGroup, RetryPolicy};
 
-use super::ClusterDriver;
+use super::{ClusterDriver, TapeEntry};
 use crate::error::DesiredRejected;
 
 /// How an accepted shape differs from the one before.
@@ -29,6 +29,7 @@ impl DesiredChange {
 impl ClusterDriver {
     /// Puts a newer shape in force; the same one again is accepted and changes nothing.
     pub fn set_desired(&mut self, desired: ClusterShape) -> Result<DesiredChange, DesiredRejected> {
+        self.tape(|| TapeEntry::Desired(Box::new(desired.clone())));
         let serving: &RunId = &self.shape.run_id;
         if desired.run_id != *serving {
             return Err(DesiredRejected::OtherRun { given: desired.run_id, serving: serving.clone() });
@@ -56,9 +57,13 @@ impl ClusterDriver {
             self.mark(slot);
             self.refresh(slot, None);
         }
-        // A replacement limit that was lifted may let waiting slots go on.
+        // Slots that wait for their group's allowance may go on when it was raised, or when others left the group.
         for (name, group) in &new.groups {
-            if old.groups.get(name).is_none_or(|before| before.update != group.update) {
+            let limited = group.update.max_unavailable.is_some();
+            let waits_no_longer = |before: &ExpandedGroup| {
+                before.update != group.update || (limited && before.slots != group.slots)
+            };
+            if old.groups.get(name).is_none_or(waits_no_longer) {
                 group.slots.slots.iter().for_each(|slot| self.mark(slot));
             }
         }
@@ -67,6 +72,7 @@ impl ClusterDriver {
 
     /// Puts another timing in force. Stored deadlines stay as they were sampled.
     pub fn set_policy(&mut self, policy: RetryPolicy) {
+        self.tape(|| TapeEntry::Policy(Box::new(policy.clone())));
         self.next_tick = self.now.checked_add(policy.extra.tick_every);
         self.policy = policy;
         self.rebuild_group_policies();

@@ -8,12 +8,14 @@ use executor_api::{
     NodeObservation, ObservationReport, OperationId, OperationReport, ProviderName,
 };
 use reconciler_core::{Folded, Hold, HoldBy};
+use serde::{Deserialize, Serialize};
 
-use super::ClusterDriver;
+use super::{ClusterDriver, TapeEntry};
 use crate::event::Happening;
 
 /// One input.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DriverInput {
     /// An operation ended.
     Outcome {
@@ -89,6 +91,7 @@ pub struct UnknownSlot {
 impl ClusterDriver {
     /// Takes one input. What follows from it is decided in the next pass.
     pub fn handle(&mut self, input: DriverInput, now: SystemTime) {
+        self.tape(|| TapeEntry::Input { now, input: Box::new(input.clone()) });
         self.advance(now);
         match input {
             DriverInput::Outcome { node, attempt, report } => self.outcome(&node, attempt, report),
@@ -102,7 +105,7 @@ impl ClusterDriver {
             DriverInput::Release { slot, by } => self.release(slot.as_ref(), by),
             DriverInput::Replace { slot } => {
                 // Whoever wants to know whether the slot exists calls `replace`.
-                let _ = self.replace(&slot);
+                let _ = self.ask_for_replacement(&slot);
             }
             DriverInput::Annotate { key, value } => {
                 self.meta.any = true;
@@ -117,6 +120,15 @@ impl ClusterDriver {
 
     /// Asks for a fresh attempt of a slot; one that is being deleted gets one anyway.
     pub fn replace(&mut self, slot: &LogicalNodeId) -> Result<(), UnknownSlot> {
+        let now = self.now;
+        self.tape(|| {
+            let input = Box::new(DriverInput::Replace { slot: slot.clone() });
+            TapeEntry::Input { now, input }
+        });
+        self.ask_for_replacement(slot)
+    }
+
+    fn ask_for_replacement(&mut self, slot: &LogicalNodeId) -> Result<(), UnknownSlot> {
         let Some(node) = self.state.nodes.get_mut(slot) else {
             return Err(UnknownSlot { slot: slot.clone() });
         };

@@ -37,6 +37,7 @@ impl ClusterDriver {
         if self.sightings.failing.remove(&provider) {
             self.note(None, Happening::ListingRecovered { provider: provider.clone() });
         }
+        self.examine(&provider, &listing);
         let mut live: BTreeMap<(LogicalNodeId, NodeAttemptId), Vec<LeaseId>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         let mut strange = BTreeSet::new();

@@ -11,7 +11,7 @@ use executor_api::{AttemptKey, LogicalNodeId, NodeDeadline, NodeObservation, Ope
 use reconciler_core::{Applied, NodeAction, PlannedEffect, Why};
 
 use super::index::{Lane, Stored, deadlines};
-use super::{ClusterDriver, EffectCall, PassReport, Route};
+use super::{ClusterDriver, EffectCall, PassReport, Route, TapeEntry};
 use crate::error::DriverError;
 use crate::event::Happening;
 use crate::store::{Changeset, MetaChange};
@@ -22,10 +22,22 @@ const TICK_SLOTS: usize = 8192;
 impl ClusterDriver {
     /// Decides and records the next step of every dirty slot, at most one each.
     pub fn pass(&mut self, now: SystemTime) -> Result<PassReport, DriverError> {
+        let report = self.make_pass(now);
+        self.tape_pass(now, &report);
+        report
+    }
+
+    fn make_pass(&mut self, now: SystemTime) -> Result<PassReport, DriverError> {
         if let Some(reason) = &self.failed {
             return Err(DriverError::StoreFailed { reason: reason.clone() });
         }
+        if let Some(distrust) = self.guard.alarm() {
+            return Err(DriverError::Distrusted(distrust.clone()));
+        }
         let now = self.advance(now);
+        if self.guard.waits() {
+            return Ok(PassReport { events: std::mem::take(&mut self.events), ..PassReport::default() });
+        }
         self.settle_due(now);
         let asked = self.take_dirty();
         let mut looked_at = asked.clone();
@@ -301,6 +313,7 @@ impl ClusterDriver {
     /// Settles every operation because its task was stopped: for a driver that is about to end. What was
     /// never sent is proved to have made nothing; the rest is unknown.
     pub fn settle_all_operations(&mut self, now: SystemTime) {
+        self.tape(|| TapeEntry::Settled { now });
         self.advance(now);
         let pending = self.state.nodes.iter().filter(|(_, node)| node.pending.is_some());
         for slot in pending.map(|(slot, _)| slot.clone()).collect::<Vec<_>>() {

@@ -14,7 +14,8 @@ use super::handle::{StopReason, Summary};
 use crate::dispatch::{Dispatcher, Order, Task, TaskEnd, TaskKey};
 use crate::driver::{ClusterDriver, DesiredChange, DriverInput, UnknownSlot};
 use crate::error::{DesiredRejected, DriverError};
-use crate::event::Event;
+use crate::event::{Event, Happening};
+use crate::journal::Journal;
 use crate::status::{Explanation, StatusSnapshot};
 use crate::store::{Changeset, StateStore, StoreError};
 
@@ -69,6 +70,7 @@ pub(super) struct Actor {
     /// The store while nothing is being committed.
     store: Option<Box<dyn StateStore>>,
     committing: Option<Committing>,
+    journal: Option<Journal>,
     mail: mpsc::UnboundedSender<Message>,
     inbox: mpsc::UnboundedReceiver<Message>,
     tasks: BTreeMap<TaskKey, (u64, JoinHandle<()>)>,
@@ -86,7 +88,7 @@ impl Actor {
         driver: ClusterDriver,
         dispatcher: Dispatcher,
         clock: TokioTimer,
-        store: Box<dyn StateStore>,
+        (store, journal): (Box<dyn StateStore>, Option<Journal>),
         (mail, inbox): Mailbox,
         summaries: watch::Sender<Summary>,
         events: broadcast::Sender<Event>,
@@ -97,6 +99,7 @@ impl Actor {
             clock,
             store: Some(store),
             committing: None,
+            journal,
             mail,
             inbox,
             tasks: BTreeMap::new(),
@@ -112,7 +115,7 @@ impl Actor {
         let reason = self.drive().await;
         match &reason {
             StopReason::Requested => tracing::info!(run = %self.driver.run(), "stopped driving"),
-            StopReason::StoreFailed(why) | StopReason::Failed(why) => {
+            StopReason::StoreFailed(why) | StopReason::Distrusted(why) | StopReason::Failed(why) => {
                 tracing::error!(run = %self.driver.run(), "stopped driving: {why}");
             }
         }
@@ -130,8 +133,10 @@ impl Actor {
             }
         }
         let timeout = self.driver.policy().operation_timeout;
-        for task in self.dispatcher.retain(&self.driver.slots(), timeout) {
-            self.spawn(task);
+        if self.driver.waits_for().is_empty() {
+            for task in self.dispatcher.retain(&self.driver.slots(), timeout) {
+                self.spawn(task);
+            }
         }
         // Sessions that have something to say get their chance before the first pass.
         tokio::task::yield_now().await;
@@ -148,6 +153,8 @@ impl Actor {
                 && (self.driver.needs_pass() || self.driver.next_wakeup().is_some_and(|at| at <= now))
             {
                 if let Err(error) = self.pass(now) {
+                    let events = self.driver.take_events();
+                    self.tell(events);
                     return stop_reason(&error);
                 }
                 continue;
@@ -334,13 +341,28 @@ impl Actor {
         Some(StopReason::StoreFailed(failed))
     }
 
-    fn tell(&self, events: Vec<Event>) {
+    fn tell(&mut self, events: Vec<Event>) {
+        self.write_down(&events);
         for event in events {
             let (node, attempt) = (event.node.as_ref(), event.attempt);
             let (node, attempt) = (node.map(tracing::field::display), attempt.map(tracing::field::display));
-            tracing::info!(node, attempt, "{}: {}", event.what.name(), event.what);
+            if matches!(event.what, Happening::ListingFailed { .. }) {
+                tracing::warn!("{}: {}", event.what.name(), event.what);
+            } else {
+                tracing::info!(node, attempt, "{}: {}", event.what.name(), event.what);
+            }
             // Nobody may be listening.
             drop(self.events.send(event));
+        }
+    }
+
+    /// Nothing depends on the journal: one that cannot be written is given up, and said once.
+    fn write_down(&mut self, events: &[Event]) {
+        let tape = self.driver.take_tape();
+        let Some(journal) = &mut self.journal else { return };
+        if let Err(error) = journal.events(events).and_then(|()| journal.passes(&tape)) {
+            tracing::warn!("what happens is no longer written down: {error}");
+            self.journal = None;
         }
     }
 
@@ -421,6 +443,7 @@ fn stop_reason(error: &DriverError) -> StopReason {
     }
     match error {
         DriverError::StoreFailed { reason } => StopReason::StoreFailed(reason.clone()),
+        DriverError::Distrusted(_) => StopReason::Distrusted(text),
         DriverError::Desired(_)
         | DriverError::Reconcile(_)
         | DriverError::ForeignState { .. }

@@ -55,6 +55,8 @@ pub enum StopReason {
     Requested,
     /// State could not be stored.
     StoreFailed(String),
+    /// The providers contradict the stored state. Nothing was changed.
+    Distrusted(String),
     /// It could not go on.
     Failed(String),
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use executor_api::LogicalNodeId;
 use reconciler_core::{ClusterState, ManagedNode};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,11 +23,17 @@ const TABLES: &str = "
     CREATE TABLE annotations (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 ";
 
+/// What brings a file of version 1, 2, ... to the next one. See the rule in [`store`](super).
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] = [];
+
 /// A state file.
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
     connection: Connection,
+    /// A commit failed. Trying again on the same handle could call durable what never reached the disk: a
+    /// kernel reports a failed write once, and then forgets it.
+    given_up: bool,
 }
 
 impl SqliteStore {
@@ -34,15 +41,25 @@ impl SqliteStore {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let connection =
             Connection::open(path).map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
-        let mut store = Self { path: path.to_owned(), connection };
+        Self::over(path, connection)
+    }
+
+    /// As [`open`](Self::open), over a connection that the caller opened and limited in its own way.
+    pub fn over(path: &Path, connection: Connection) -> Result<Self, StoreError> {
+        let mut store = Self { path: path.to_owned(), connection, given_up: false };
         let tables: i64 = store.query("look for tables", "SELECT count(*) FROM sqlite_master")?;
         let ours: i64 = store.query("read the file's mark", "PRAGMA application_id")?;
         if tables == 0 && ours == 0 {
             store.create()?;
         }
-        store.check_version()?;
+        let found = store.check_version()?;
+        let sound: String = store.query("check the file", "PRAGMA quick_check(1)")?;
+        if sound != "ok" {
+            return Err(StoreError::Damaged { path: path.to_owned(), finding: sound });
+        }
         let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
         store.run("set durability", |connection| connection.execute_batch(pragmas))?;
+        store.migrate(found)?;
         Ok(store)
     }
 
@@ -50,7 +67,7 @@ impl SqliteStore {
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
             .map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
-        let store = Self { path: path.to_owned(), connection };
+        let store = Self { path: path.to_owned(), connection, given_up: false };
         store.check_version()?;
         Ok(store)
     }
@@ -63,7 +80,18 @@ impl SqliteStore {
         self.run("create tables", |connection| connection.execute_batch(&statements))
     }
 
-    fn check_version(&self) -> Result<(), StoreError> {
+    /// Brings a file of an older version to this one: all steps and the new number, or none of them.
+    fn migrate(&mut self, found: i64) -> Result<(), StoreError> {
+        let done = usize::try_from(found - 1).unwrap_or_default();
+        let steps: String = MIGRATIONS.iter().skip(done).copied().collect();
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let steps = format!("BEGIN IMMEDIATE; {steps} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;");
+        self.run("bring the file to this version", |connection| connection.execute_batch(&steps))
+    }
+
+    fn check_version(&self) -> Result<i64, StoreError> {
         let ours: i64 = self.query("read the file's mark", "PRAGMA application_id")?;
         if ours != APPLICATION_ID {
             return Err(StoreError::NotOurs { path: self.path.clone() });
@@ -72,7 +100,7 @@ impl SqliteStore {
         if found > SCHEMA_VERSION {
             return Err(StoreError::Newer { path: self.path.clone(), found, known: SCHEMA_VERSION });
         }
-        Ok(())
+        Ok(found)
     }
 
     fn query<T: rusqlite::types::FromSql>(&self, doing: &'static str, sql: &str) -> Result<T, StoreError> {
@@ -116,11 +144,17 @@ impl StateStore for SqliteStore {
             let slot = LogicalNodeId::parse(slot).map_err(|_| missing("a readable slot id"))?;
             nodes.insert(slot, node);
         }
+        let next_attempt_id: u64 =
+            self.meta("next_attempt_id")?.ok_or_else(|| missing("the next attempt id"))?;
+        if nodes.values().any(|node: &ManagedNode| node.attempt.0 >= next_attempt_id) {
+            let finding = "an attempt is there that was never given out".to_owned();
+            return Err(StoreError::Damaged { path: self.path.clone(), finding });
+        }
         let state = ClusterState {
             observed_generation: self
                 .meta("observed_generation")?
                 .ok_or_else(|| missing("the observed generation"))?,
-            next_attempt_id: self.meta("next_attempt_id")?.ok_or_else(|| missing("the next attempt id"))?,
+            next_attempt_id,
             nodes,
             holds: self.meta("holds")?.unwrap_or_default(),
         };
@@ -130,6 +164,22 @@ impl StateStore for SqliteStore {
     }
 
     fn commit(&mut self, changes: &Changeset) -> Result<(), StoreError> {
+        if self.given_up {
+            return Err(StoreError::GivenUp { path: self.path.clone() });
+        }
+        let stored = self.store(changes);
+        if stored.is_err() {
+            self.given_up = true;
+            // Closing would move the log into the file and synchronise it once more. Whoever opens the file
+            // next reads the log as the disk has it, and takes only what is whole.
+            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
+        stored
+    }
+}
+
+impl SqliteStore {
+    fn store(&mut self, changes: &Changeset) -> Result<(), StoreError> {
         let path = self.path.clone();
         let failed = move |source| StoreError::Sql { doing: "store a change", path: path.clone(), source };
         let transaction = self.connection.transaction().map_err(&failed)?;

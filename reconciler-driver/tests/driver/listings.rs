@@ -151,3 +151,21 @@ fn a_limited_group_is_replaced_one_at_a_time() {
     assert_eq!(fewest, 3);
     stage.settle(10);
 }
+
+#[test]
+fn slots_that_leave_a_limited_group_use_up_nothing_of_its_allowance() {
+    let limited = |generation, count, version| {
+        let mut group = group("n", count, version);
+        group.update.max_unavailable = Some(1);
+        shape(generation, vec![group])
+    };
+    // Without the safety tick: nothing else may find what was forgotten.
+    let mut no_tick = policy();
+    no_tick.extra.tick_every = secs(1_000_000_000);
+    let mut stage = Stage::with(limited(1, 1, 1), no_tick, FakeBehaviour::default());
+    stage.settle(60);
+    stage.ask(limited(2, 3, 2));
+    stage.runner.step().unwrap();
+    stage.ask(limited(3, 1, 2));
+    stage.settle(120);
+}

@@ -8,3 +8,4 @@ mod shell;
 mod stale;
 mod stores;
 mod support;
+mod trust;

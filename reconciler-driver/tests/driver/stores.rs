@@ -151,3 +151,101 @@ fn an_effect_that_waits_for_its_commit_past_its_deadline_is_never_sent() {
     let node = &driver.state().nodes[&slot("web-0")];
     assert_eq!(node.retry.ambiguous_operation, None, "nothing was sent: nothing is unknown");
 }
+
+#[test]
+fn a_file_of_version_1_is_read_as_it_was_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    raw(&path, include_str!("fixtures/state-v1.sql"));
+    let image = SqliteStore::open(&path).unwrap().load().unwrap().unwrap();
+    assert_eq!((image.run.name(), image.run.uid()), ("fixture", "135af587207f2648"));
+    assert_eq!((image.state.observed_generation, image.state.next_attempt_id), (1, 4));
+    let attempts: Vec<_> = image.state.nodes.values().map(|node| node.attempt.0).collect();
+    assert_eq!(attempts, [1, 2, 3]);
+    assert!(image.state.nodes[&slot("web-1")].is_ready());
+    let pending = image.state.nodes[&slot("web-2")].pending.clone().unwrap();
+    assert_eq!(pending.id.to_string(), "a3.0");
+    assert!(image.state.holds.on(&slot("web-0")).is_some());
+    assert_eq!(image.annotations.keys().collect::<Vec<_>>(), ["command-line"]);
+    // And it can be gone on with.
+    let now = pending.deadline;
+    let mut driver = ClusterDriver::restore(image.clone(), image.desired, policy(), now).unwrap();
+    let changes = driver.pass(now).unwrap().commit;
+    SqliteStore::open(&path).unwrap().commit(&changes.unwrap()).unwrap();
+}
+
+/// A driver's first changes, each too large for a page.
+fn first_changes(count: u32) -> Changeset {
+    let mut driver = ClusterDriver::new(shape(1, vec![group("web", count, 1)]), policy(), epoch()).unwrap();
+    loop {
+        if let Some(changes) = driver.pass(epoch()).unwrap().commit {
+            return changes;
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_nothing_of_the_change_is_kept_and_space_cures_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    drop(SqliteStore::open(&path).unwrap());
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    connection.pragma_update(None, "max_page_count", pages + 2).unwrap();
+    let mut store = SqliteStore::over(&path, connection).unwrap();
+    let changes = first_changes(100);
+    let error = store.commit(&changes).unwrap_err().summary();
+    assert!(error.contains("state.db") && error.contains("free some space"), "{error}");
+    // The handle is done with: whether a second try is durable, nobody could say.
+    let again = store.commit(&changes).unwrap_err();
+    assert!(matches!(again, StoreError::GivenUp { .. }), "{again}");
+    drop(store);
+    let mut store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.load().unwrap(), None, "all or nothing");
+    store.commit(&changes).unwrap();
+    assert_eq!(store.load().unwrap().unwrap().state.nodes.len(), 100);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_says_what_to_make_writable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    drop(SqliteStore::open(&path).unwrap());
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let connection = rusqlite::Connection::open_with_flags(&path, flags).unwrap();
+    let error = match SqliteStore::over(&path, connection) {
+        Err(error) => error,
+        Ok(mut store) => store.commit(&first_changes(1)).unwrap_err(),
+    };
+    assert!(error.to_string().contains("writable"), "{error}");
+    assert!(!error.is_damage());
+}
+
+#[test]
+fn a_torn_file_is_damaged_and_not_an_empty_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let mut store = SqliteStore::open(&path).unwrap();
+    store.commit(&first_changes(200)).unwrap();
+    drop(store);
+    let whole = std::fs::read(&path).unwrap();
+    let torn = [&whole[..whole.len() / 2], &vec![0xa5; 4096], &whole[whole.len() / 2 + 4096..]].concat();
+    for bytes in [&torn[..], &whole[..whole.len() / 2]] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = SqliteStore::open(&path).and_then(|mut store| store.load()).unwrap_err();
+        assert!(error.is_damage(), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "a damaged file is left for its owner to look at");
+    }
+    std::fs::write(&path, whole).unwrap();
+    assert_eq!(SqliteStore::open(&path).unwrap().load().unwrap().unwrap().state.nodes.len(), 200);
+}
+
+#[test]
+fn attempts_beyond_the_allocator_are_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    SqliteStore::open(&path).unwrap().commit(&first_changes(3)).unwrap();
+    raw(&path, "UPDATE meta SET value = '2' WHERE key = 'next_attempt_id'");
+    let error = SqliteStore::open(&path).unwrap().load().unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("never given out"), "{error}");
+}

@@ -1,0 +1,199 @@
+//! What happened, on disk beside the state: every event, and on request every pass. For people and for replay;
+//! the driver never reads it, and goes on without it when it cannot be written.
+//!
+//! Lines of JSON. The events of a run are in `events.jsonl` and the file before it in `events.1.jsonl`; the
+//! passes of the driver that runs in `passes.jsonl` and those of the one before in `passes.1.jsonl`. Each file
+//! is bounded: events move on to a new one, a tape of passes ends (a rest without its beginning could not be
+//! replayed).
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::driver::TapeEntry;
+use crate::event::Event;
+
+/// Longest file of events, in bytes; two are kept.
+const EVENTS_LIMIT: u64 = 8 << 20;
+/// Longest tape, in bytes; two are kept.
+const PASSES_LIMIT: u64 = 256 << 20;
+
+/// Writes a run's journal.
+#[derive(Debug)]
+pub struct Journal {
+    events: Log,
+    passes: Option<Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    dir: PathBuf,
+    name: &'static str,
+    limit: u64,
+    file: File,
+    written: u64,
+}
+
+impl Journal {
+    /// Goes on with the events in a directory, and begins a tape of passes if asked to.
+    pub fn open(dir: &Path, passes: bool) -> io::Result<Self> {
+        let events = Log::open(dir, "events", EVENTS_LIMIT)?;
+        let passes = if passes {
+            let mut log = Log::open(dir, "passes", PASSES_LIMIT)?;
+            log.rotate()?;
+            Some(log)
+        } else {
+            None
+        };
+        Ok(Self { events, passes })
+    }
+
+    /// Whether passes are wanted.
+    pub(crate) fn wants_passes(&self) -> bool {
+        self.passes.is_some()
+    }
+
+    /// Appends events.
+    pub(crate) fn events(&mut self, events: &[Event]) -> io::Result<()> {
+        if self.events.written >= self.events.limit {
+            self.events.rotate()?;
+        }
+        self.events.append(events)
+    }
+
+    /// Appends to the tape, until it is full.
+    pub(crate) fn passes(&mut self, entries: &[TapeEntry]) -> io::Result<()> {
+        let Some(log) = &mut self.passes else { return Ok(()) };
+        if log.written >= log.limit {
+            tracing::warn!("the tape of passes in {} is full and ends here", log.dir.display());
+            self.passes = None;
+            return Ok(());
+        }
+        log.append(entries)
+    }
+}
+
+impl Log {
+    fn open(dir: &Path, name: &'static str, limit: u64) -> io::Result<Self> {
+        let path = current(dir, name);
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let mut log = Self { dir: dir.to_owned(), name, limit, file, written: 0 };
+        log.written = log.file.metadata()?.len();
+        if log.written > 0 {
+            // A line that an earlier process did not finish must not swallow the next one.
+            log.write(b"\n")?;
+        }
+        Ok(log)
+    }
+
+    /// Moves the file aside and begins an empty one.
+    fn rotate(&mut self) -> io::Result<()> {
+        let path = current(&self.dir, self.name);
+        if self.written > 0 {
+            std::fs::rename(&path, before(&self.dir, self.name))?;
+            self.file = OpenOptions::new().create(true).append(true).open(path)?;
+            self.written = 0;
+        }
+        Ok(())
+    }
+
+    fn append<T: Serialize>(&mut self, values: &[T]) -> io::Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        for value in values {
+            serde_json::to_writer(&mut text, value)?;
+            text.push(b'\n');
+        }
+        self.write(&text)
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        self.file.write_all(text)?;
+        self.written += text.len() as u64;
+        Ok(())
+    }
+}
+
+/// The events kept in a directory, oldest first. Lines that were not finished are left out.
+pub fn read_events(dir: &Path) -> io::Result<Vec<Event>> {
+    let mut events = Vec::new();
+    for path in [before(dir, "events"), current(dir, "events")] {
+        read(&path, |event| events.push(event))?;
+    }
+    Ok(events)
+}
+
+/// A tape of passes. A line that was not finished ends it.
+pub fn read_tape(path: &Path) -> io::Result<Vec<TapeEntry>> {
+    let mut entries = Vec::new();
+    read(path, |entry| entries.push(entry))?;
+    Ok(entries)
+}
+
+/// Where the passes of the latest driver in a directory are.
+pub fn tape_path(dir: &Path) -> PathBuf {
+    current(dir, "passes")
+}
+
+fn read<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> io::Result<()> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    for line in BufReader::new(file).split(b'\n') {
+        if let Ok(value) = serde_json::from_slice(&line?) {
+            take(value);
+        }
+    }
+    Ok(())
+}
+
+fn current(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.jsonl"))
+}
+
+fn before(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.1.jsonl"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::event::Happening;
+
+    fn event(reason: &str) -> Event {
+        let what = Happening::Dropped { reason: reason.to_owned() };
+        Event { at: SystemTime::UNIX_EPOCH, node: None, attempt: None, what }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_costs_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        Journal::open(dir.path(), false).unwrap().events(&[event("one"), event("two")]).unwrap();
+        let path = current(dir.path(), "events");
+        let text = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &text[..text.len() - 9]).unwrap();
+        Journal::open(dir.path(), false).unwrap().events(&[event("three")]).unwrap();
+        assert_eq!(read_events(dir.path()).unwrap(), [event("one"), event("three")]);
+    }
+
+    #[test]
+    fn the_events_kept_are_bounded_and_the_latest() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path(), false).unwrap();
+        journal.events.limit = 1000;
+        for number in 0..100 {
+            journal.events(&[event(&number.to_string())]).unwrap();
+        }
+        let kept = read_events(dir.path()).unwrap();
+        assert!((10..50).contains(&kept.len()), "{}", kept.len());
+        assert_eq!(kept.last(), Some(&event("99")));
+    }
+}

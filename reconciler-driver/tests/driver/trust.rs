@@ -1,0 +1,235 @@
+//! State held against the world at start, leases without an attempt, and tapes that are played again.
+
+use std::sync::Arc;
+
+use executor_api::{
+    AttemptKey, LeaseProvider, Listing, NodeAttemptId, ProviderName, RunId, Timer, Visibility,
+};
+use executor_fake::{CallKind, FakeBehaviour, FakeWorld, Fault, Rule};
+use reconciler_core::{ClusterShape, Expanded};
+use reconciler_driver::adopt::state_from_listings;
+use reconciler_driver::runner::Settled;
+use reconciler_driver::{
+    ClusterDriver, Distrusted, DriverError, ExecutorTable, MemoryStore, OrphanAge, Rules, Runner, StateImage,
+    TapeBegin, TapeEntry, find_orphans, replay,
+};
+
+use crate::support::{Stage, epoch, group, policy, run, secs, shape, slot};
+
+fn key(node: &str, attempt: u64) -> AttemptKey {
+    AttemptKey { run: run(), node: slot(node), attempt: NodeAttemptId(attempt) }
+}
+
+/// Another driver of the same world, with this state.
+fn begin(stage: &Stage, image: Option<StateImage>, desired: ClusterShape) -> Runner {
+    let store = image.map_or_else(MemoryStore::new, MemoryStore::holding);
+    let executors = ExecutorTable::new().with_executor(stage.world.executor());
+    let timer = stage.timer.clone();
+    Runner::open(Box::new(store), desired, policy(), executors, timer, Rules::default()).unwrap().guarded()
+}
+
+fn image(stage: &Stage) -> StateImage {
+    let driver = stage.runner.driver();
+    StateImage {
+        run: run(),
+        state: driver.state().clone(),
+        desired: driver.desired().as_ref().clone(),
+        annotations: std::collections::BTreeMap::new(),
+    }
+}
+
+fn distrust(runner: &mut Runner) -> (Distrusted, String) {
+    match runner.run_until_settled(secs(300)) {
+        Err(DriverError::Distrusted(distrust)) => (distrust.what, distrust.to_string()),
+        other => panic!("trusted: {other:?}"),
+    }
+}
+
+#[test]
+fn an_old_copy_of_the_state_changes_nothing_and_says_so() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 2, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    let old = image(&stage);
+    stage.ask(shape(2, vec![group("n", 3, 2)]));
+    stage.settle(60);
+    let before = stage.world.mutations();
+    let mut runner = begin(&stage, Some(old), shape(2, vec![group("n", 3, 2)]));
+    let (what, said) = distrust(&mut runner);
+    assert_eq!(what, Distrusted::Older);
+    assert!(said.contains("older than its nodes") && said.contains("--adopt u1"), "{said}");
+    assert_eq!(stage.world.mutations(), before);
+}
+
+#[test]
+fn an_empty_state_beside_living_nodes_of_the_name_changes_nothing() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 2, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    let before = stage.world.mutations();
+    // The new state has a uid of its own, as every new state has.
+    let mut desired = shape(1, vec![group("n", 2, 1)]);
+    desired.run_id = RunId::new("demo", "u2").unwrap();
+    desired.groups.iter_mut().for_each(|group| group.run_id = desired.run_id.clone());
+    let mut runner = begin(&stage, None, desired);
+    let (what, said) = distrust(&mut runner);
+    assert_eq!(what, Distrusted::Empty);
+    assert!(said.contains("n-0 a1 uid u1") && said.contains("--adopt u1"), "{said}");
+    assert_eq!(stage.world.mutations(), before);
+}
+
+#[test]
+fn nothing_begins_before_the_provider_could_be_listed() {
+    let stage = Stage::with(shape(1, vec![]), policy(), FakeBehaviour::instant());
+    stage.script(Rule::new(CallKind::List, Fault::Unknown).always().until(epoch() + secs(60)));
+    let mut runner = begin(&stage, None, shape(1, vec![group("n", 2, 1)]));
+    runner.run_for(secs(50)).unwrap();
+    assert_eq!(stage.world.existing_leases().len(), 0);
+    assert!(!runner.driver().waits_for().is_empty());
+    assert_eq!(runner.events().iter().filter(|event| event.what.name() == "listing-failed").count(), 1);
+    assert_eq!(runner.run_until_settled(secs(60)).unwrap(), Settled::Converged);
+}
+
+#[test]
+fn true_state_goes_on_as_if_nobody_had_looked() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 3, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    let mut runner = begin(&stage, Some(image(&stage)), shape(2, vec![group("n", 1, 1)]));
+    assert_eq!(runner.run_until_settled(secs(60)).unwrap(), Settled::Converged);
+    assert_eq!(stage.world.existing_leases().len(), 1);
+}
+
+#[test]
+fn lost_state_is_made_anew_from_the_nodes_and_harms_none() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 3, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    stage.runner.tell(reconciler_driver::DriverInput::Replace { slot: slot("n-1") });
+    stage.settle(60);
+    let before: Vec<_> = stage.world.existing_leases().iter().map(|lease| lease.id.clone()).collect();
+    let desired = shape(1, vec![group("n", 3, 1)]);
+    let expanded = Expanded::of(&desired).unwrap();
+    let listings = [(ProviderName::new("fake").unwrap(), listed(&stage))].into();
+    let state = state_from_listings(&run(), &expanded, &listings, stage.timer.now()).unwrap();
+    assert!(state.next_attempt_id > 4);
+    let image = StateImage { state, desired: desired.clone(), ..image(&stage) };
+    let mut runner = begin(&stage, Some(image), desired);
+    assert_eq!(runner.run_until_settled(secs(60)).unwrap(), Settled::Converged);
+    let after: Vec<_> = stage.world.existing_leases().iter().map(|lease| lease.id.clone()).collect();
+    assert_eq!(after, before, "the same leases, and no other");
+    assert_eq!(stage.world.breaches(), []);
+    assert_eq!(runner.driver().state().nodes[&slot("n-1")].attempt.0, 4);
+}
+
+#[test]
+fn a_node_that_is_not_declared_is_not_adopted_to_be_removed() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 3, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    let expanded = Expanded::of(&shape(1, vec![group("n", 2, 1)])).unwrap();
+    let listings = [(ProviderName::new("fake").unwrap(), listed(&stage))].into();
+    let error = state_from_listings(&run(), &expanded, &listings, stage.timer.now()).unwrap_err();
+    assert!(error.to_string().starts_with("n-2 lives at fake but is not declared"), "{error}");
+}
+
+fn listed(stage: &Stage) -> Listing {
+    let provider = stage.world.provider();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { provider.list(&run()).await }).unwrap()
+}
+
+/// The orphans of the stage as its provider lists them now.
+fn orphans(stage: &Stage) -> Vec<(String, OrphanAge)> {
+    let list = listed(stage);
+    let visibility = Visibility { listing_lag: secs(5), late_landing: secs(5) };
+    let now = stage.timer.now();
+    find_orphans(&run(), stage.runner.driver().state(), &list, secs(30), visibility, now)
+        .into_iter()
+        .map(|orphan| (format!("{} {}", orphan.attempt.node, orphan.attempt.attempt), orphan.age))
+        .collect()
+}
+
+#[test]
+fn a_lease_is_an_orphan_when_its_attempt_is_over_and_may_go_when_it_is_old_enough() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 2, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    stage.ask(shape(2, vec![group("n", 2, 2)]));
+    stage.settle(60);
+    assert_eq!(orphans(&stage), []);
+    stage.world.plant(&key("n-0", 1));
+    stage.world.plant(&AttemptKey { run: RunId::new("demo", "u2").unwrap(), ..key("n-0", 1) });
+    let until = stage.timer.now() + secs(50);
+    assert_eq!(orphans(&stage), [("n-0 a1".to_owned(), OrphanAge::TooYoung { until })]);
+    stage.runner.run_for(secs(50)).unwrap();
+    assert_eq!(orphans(&stage), [("n-0 a1".to_owned(), OrphanAge::Enough)]);
+}
+
+#[test]
+fn state_that_has_forgotten_attempts_knows_no_orphans() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 1, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    stage.world.plant(&key("n-0", 77));
+    stage.world.plant(&key("n-1", 1));
+    stage.runner.run_for(secs(300)).unwrap();
+    assert_eq!(orphans(&stage), []);
+}
+
+/// A run with faults, on tape.
+fn taped() -> Vec<TapeEntry> {
+    let desired = shape(1, vec![group("n", 4, 1)]);
+    let (now, policy) = (epoch(), policy());
+    let version = "test".to_owned();
+    let begin = TapeBegin {
+        version,
+        now,
+        image: None,
+        desired: desired.clone(),
+        policy: policy.clone(),
+        guard: false,
+    };
+    let mut stage = Stage::new(desired);
+    stage.runner.keep_tape();
+    stage.script(Rule::new(CallKind::Create, Fault::Unavailable).times(3));
+    stage.settle(200);
+    stage.ask(shape(2, vec![group("n", 3, 2)]));
+    stage.settle(200);
+    let mut tape = vec![TapeEntry::Begin(Box::new(begin))];
+    tape.extend(stage.runner.take_tape());
+    // As it is kept: in JSON.
+    let text: Vec<_> = tape.iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
+    text.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn table() -> ExecutorTable {
+    let world =
+        FakeWorld::new(Arc::new(reconciler_driver::VirtualTimer::new(epoch())), FakeBehaviour::default());
+    ExecutorTable::new().with_executor(world.executor())
+}
+
+#[test]
+fn a_tape_is_decided_again_as_it_was() {
+    let tape = taped();
+    let passes = tape.iter().filter(|entry| matches!(entry, TapeEntry::Pass { .. })).count();
+    assert!(passes > 20, "{passes}");
+    let playback = replay(tape, &table(), &Rules::default()).unwrap();
+    assert_eq!((playback.difference, playback.passes), (None, passes as u64));
+}
+
+#[test]
+fn another_decision_is_shown_where_it_first_differs() {
+    let rules = Rules {
+        reconcile: Arc::new(|state, desired, slots, now| {
+            let mut plan = reconciler_core::reconcile_slots(state, desired, slots, now)?;
+            let destroys = |action: &reconciler_core::NodeAction| action.name() == "destroy-lease";
+            plan.actions.retain(|action| !destroys(action));
+            Ok(plan)
+        }),
+        ..Rules::default()
+    };
+    let difference = replay(taped(), &table(), &rules).unwrap().difference.unwrap();
+    let taped = difference.taped.unwrap();
+    assert!(taped.contains("destroy-lease"), "{taped}");
+}
+
+#[test]
+fn a_driver_without_a_tape_keeps_none() {
+    let mut driver = ClusterDriver::new(shape(1, vec![group("n", 1, 1)]), policy(), epoch()).unwrap();
+    driver.pass(epoch()).unwrap();
+    assert_eq!(driver.take_tape(), []);
+}
