@@ -14,11 +14,14 @@ mod conformance;
 mod demo_node;
 mod destroy;
 mod drive;
+mod events;
 mod explain;
 mod holds;
 mod logs;
+mod orphans;
 mod plan;
 mod replace;
+mod replay;
 mod run;
 mod scale;
 mod schema;
@@ -59,6 +62,12 @@ enum Command {
     Watch(With<watch::Args>),
     /// Say what a node does, why, and what it waits for.
     Explain(With<explain::Args>),
+    /// Show what happened to a node, or to all of them, across attempts and drivers.
+    Events(With<events::Args>),
+    /// Show leases of this run that belong to no node any more; with --destroy, end them. Exits with 2 if some are left.
+    Orphans(With<orphans::Args>),
+    /// Decide every pass of a tape again (`run --journal` writes one), and show the first difference.
+    Replay(With<replay::Args>),
     /// Show a node's output.
     Logs(With<logs::Args>),
     /// Give a group another count, until the file changes its own.
@@ -137,6 +146,9 @@ async fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Status(with) => status::run(&with.global.settle(before), &with.args).await,
         Command::Watch(with) => watch::run(&with.global.settle(before), &with.args).await,
         Command::Explain(with) => explain::run(&with.global.settle(before), &with.args).await,
+        Command::Events(with) => events::run(&with.global.settle(before), &with.args),
+        Command::Orphans(with) => orphans::run(&with.global.settle(before), &with.args).await,
+        Command::Replay(with) => replay::run(&with.global.settle(before), &with.args),
         Command::Logs(with) => logs::run(&with.global.settle(before), &with.args).await,
         Command::Scale(with) => scale::run(&with.global.settle(before), &with.args).await,
         Command::Replace(with) => replace::run(&with.global.settle(before), &with.args).await,

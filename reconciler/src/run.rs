@@ -3,6 +3,7 @@
 //! [`dir`] and [`lock`] say where it is and who drives it, [`state`] what is stored, [`intent`] what comes next;
 //! [`live`] is a run that this process drives, [`server`] and [`client`] are the two ends of its socket.
 
+pub(crate) mod adopt;
 pub(crate) mod client;
 pub(crate) mod dir;
 pub(crate) mod intent;

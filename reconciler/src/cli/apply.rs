@@ -6,8 +6,9 @@ use reconciler::file;
 use super::args::Global;
 use super::drive::{Following, until_done};
 use super::failure::{Code, Failure};
-use super::output::{confirm, line};
+use super::output::{confirm, line, remark};
 use super::plan::Changes;
+use crate::run::adopt::adopt;
 use crate::run::live::Aim;
 use crate::run::protocol::Request;
 
@@ -19,6 +20,9 @@ pub(crate) struct Args {
     /// Hand the run over to this file, if it was made from another one.
     #[arg(long)]
     rebind: bool,
+    /// The run's state was lost or is too old: make it anew from its nodes of this uid, for this file.
+    #[arg(long, value_name = "UID")]
+    adopt: Option<String>,
     /// Do not ask before nodes are replaced or removed.
     #[arg(short, long)]
     yes: bool,
@@ -28,6 +32,9 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     let loaded = file::load(global.file())?;
     let dir = global.dir_of(&loaded.declared.run)?;
     let path = global.file_path()?;
+    if let Some(uid) = &args.adopt {
+        remark(adopt(&dir, &loaded, &path, uid).await?);
+    }
     if !args.yes {
         let lost = Changes::of(&dir, &loaded, &path, args.rebind).await?.replaced_or_removed();
         if !lost.is_empty() {

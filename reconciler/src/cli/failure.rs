@@ -13,7 +13,7 @@ Exit codes:
   1  error
   2  not converged in time, or changes are pending
   3  refused: another process drives this run, another file owns it, or a confirmation is missing
-  4  the run has no state, or its state belongs to something else";
+  4  the run has no state, or one that belongs to something else, is damaged, or is older than its nodes";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ use super::args::Global;
 use super::failure::{Code, Failure};
 use super::follow::{Interrupt, Progress};
 use super::output::remark;
+use crate::run::adopt::adopt;
 use crate::run::live::{Aim, Live};
 
 /// How often the file is looked at.
@@ -22,6 +23,12 @@ pub(crate) struct Args {
     /// Hand the run over to this file, if it was made from another one.
     #[arg(long)]
     rebind: bool,
+    /// The run's state was lost or is too old: make it anew from its nodes of this uid, for this file.
+    #[arg(long, value_name = "UID")]
+    adopt: Option<String>,
+    /// Keep a tape of every decision, for `replay`.
+    #[arg(long)]
+    journal: bool,
     /// Show no progress.
     #[arg(short, long)]
     quiet: bool,
@@ -33,8 +40,11 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     let path = global.file_path()?;
     let mut watcher = FileWatcher::of(path.clone(), loaded.text());
     let mut interrupt = Interrupt::new()?;
-    let (live, notices) =
-        Live::open(&dir, Aim::File { loaded: Box::new(loaded), path, rebind: args.rebind }).await?;
+    if let Some(uid) = &args.adopt {
+        remark(adopt(&dir, &loaded, &path, uid).await?);
+    }
+    let aim = Aim::File { loaded: Box::new(loaded), path, rebind: args.rebind };
+    let (live, notices) = Live::open_taped(&dir, aim, args.journal).await?;
     notices.iter().for_each(remark);
     let mut statuses = live.watch();
     let mut progress = Progress::new(args.quiet);

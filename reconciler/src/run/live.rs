@@ -11,7 +11,7 @@ use reconciler::file::{self, Loaded};
 use reconciler::providers::{self, Site};
 use reconciler_core::{ClusterShape, Hold, HoldBy};
 use reconciler_driver::{
-    DriverHandle, ExecutorTable, MetaChange, ShellConfig, StateStore, StopReason, TokioTimer,
+    DriverHandle, ExecutorTable, Journal, MetaChange, ShellConfig, StateStore, StopReason, TokioTimer,
 };
 use tokio::sync::{Mutex, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -62,6 +62,8 @@ pub(crate) struct Live {
     closing: AtomicBool,
     /// Set once, as it needs a finished `self`.
     server: OnceLock<JoinHandle<()>>,
+    /// Whether the run's state was made by this very opening.
+    founded: bool,
     /// Taken out when the run is closed.
     lock: std::sync::Mutex<Option<Lock>>,
 }
@@ -77,6 +79,15 @@ struct InForce {
 impl Live {
     /// Takes the run's lock and drives it. Also says what the user should know.
     pub(crate) async fn open(dir: &RunDir, aim: Aim) -> Result<(Arc<Self>, Vec<String>), Failure> {
+        Self::open_taped(dir, aim, false).await
+    }
+
+    /// As [`open`](Self::open); with `tape`, every decision is kept for a replay.
+    pub(crate) async fn open_taped(
+        dir: &RunDir,
+        aim: Aim,
+        tape: bool,
+    ) -> Result<(Arc<Self>, Vec<String>), Failure> {
         if !dir.store().exists() {
             // A run is made only of a file without mistakes; else not even an empty directory is left.
             let table = providers::executors(&site(dir, Arc::new(TokioTimer::new()))?);
@@ -84,10 +95,15 @@ impl Live {
         }
         dir.create()?;
         let lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;
-        Self::open_locked(dir, aim, lock).await
+        Self::open_locked(dir, aim, tape, lock).await
     }
 
-    async fn open_locked(dir: &RunDir, aim: Aim, lock: Lock) -> Result<(Arc<Self>, Vec<String>), Failure> {
+    async fn open_locked(
+        dir: &RunDir,
+        aim: Aim,
+        tape: bool,
+        lock: Lock,
+    ) -> Result<(Arc<Self>, Vec<String>), Failure> {
         let timer = TokioTimer::new();
         let table = providers::executors(&site(dir, Arc::new(timer.clone()))?);
         let stored = Stored::look(dir)?;
@@ -101,7 +117,12 @@ impl Live {
             )
         })?;
         let config = ShellConfig::new(intent.shape.clone(), table.clone(), Box::new(store));
-        let config = ShellConfig { policy: intent.notes.policy.clone(), clock: timer, ..config };
+        let config = ShellConfig {
+            policy: intent.notes.policy.clone(),
+            clock: timer,
+            journal: journal(dir, tape),
+            ..config
+        };
         let doing = format!("starting to drive run {}", dir.run());
         let handle =
             reconciler_driver::start(config).await.map_err(|error| Failure::while_doing(&doing, &error))?;
@@ -115,6 +136,7 @@ impl Live {
             stop: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             server: OnceLock::new(),
+            founded: stored.is_none(),
             lock: std::sync::Mutex::new(Some(lock)),
         });
         // Callers that came meanwhile have been waiting in the socket's queue.
@@ -130,6 +152,12 @@ impl Live {
         }
         let stopped = self.handle.shutdown().await;
         let _ = std::fs::remove_file(self.dir.socket());
+        if self.founded && matches!(stopped, StopReason::Distrusted(_)) {
+            // An empty state beside nodes of the run's name is of no use to anybody. Best effort.
+            for file in state::files_of(&self.dir.store()) {
+                let _ = state::remove_if_there(&file);
+            }
+        }
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
         if stopped == StopReason::Requested { Ok(()) } else { Err(self.ended(&stopped)) }
     }
@@ -383,8 +411,9 @@ impl Live {
 
     fn ended(&self, reason: &StopReason) -> Failure {
         let reason = match reason {
-            StopReason::StoreFailed(reason) | StopReason::Failed(reason) => reason.clone(),
-            StopReason::Requested => "it was asked to".to_owned(),
+            StopReason::Distrusted(reason) => return Failure::no_state(reason),
+            StopReason::Requested => "it was asked to",
+            StopReason::StoreFailed(reason) | StopReason::Failed(reason) => reason,
         };
         Failure::error(format!(
             "the driver of run {} has stopped, its nodes are left running: {reason}",
@@ -394,6 +423,18 @@ impl Live {
 
     fn failed(&self, doing: &str, error: &dyn std::error::Error) -> Failure {
         Failure::while_doing(format_args!("{doing} (run {})", self.dir.run()), error)
+    }
+}
+
+/// The run's journal. Driving does not depend on it.
+fn journal(dir: &RunDir, tape: bool) -> Option<Journal> {
+    match Journal::open(dir.path(), tape) {
+        Ok(journal) => Some(journal),
+        Err(error) => {
+            let dir = dir.path().display();
+            tracing::warn!("what happens is not written down in {dir}: {error}");
+            None
+        }
     }
 }
 

@@ -19,8 +19,15 @@ pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
     }
     let doing = |path: &Path| format!("removing {}", path.display());
     let new = dir.path().join("state.db.new");
-    for path in
-        [dir.socket()].into_iter().chain(files_of(&new)).chain(files_of(&dir.store()).into_iter().rev())
+    let before = dir.path().join("state.db.before-adopt");
+    let journal = ["events.jsonl", "events.1.jsonl", "passes.jsonl", "passes.1.jsonl"];
+    let journal = journal.map(|name| dir.path().join(name));
+    for path in [dir.socket()]
+        .into_iter()
+        .chain(journal)
+        .chain(files_of(&before))
+        .chain(files_of(&new))
+        .chain(files_of(&dir.store()).into_iter().rev())
     {
         remove_if_there(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
     }

@@ -82,7 +82,7 @@ pub(crate) fn prepare(
     notes: &Notes,
 ) -> Result<SqliteStore, Failure> {
     if stored.is_none() {
-        found(dir, shape, notes)?;
+        found(dir, shape, notes, &ClusterState::default())?;
     }
     let mut store = open(dir)?;
     if let Some(stored) = stored {
@@ -99,7 +99,12 @@ pub(crate) fn prepare(
 
 /// Founds a run: its store appears under its name in one step and complete, so that whoever looks at the same moment
 /// sees a whole state or none.
-fn found(dir: &RunDir, shape: &ClusterShape, notes: &Notes) -> Result<(), Failure> {
+pub(crate) fn found(
+    dir: &RunDir,
+    shape: &ClusterShape,
+    notes: &Notes,
+    state: &ClusterState,
+) -> Result<(), Failure> {
     let new = dir.path().join("state.db.new");
     let doing =
         |error: io::Error| Failure::while_doing(format_args!("making {}", dir.store().display()), &error);
@@ -113,9 +118,9 @@ fn found(dir: &RunDir, shape: &ClusterShape, notes: &Notes) -> Result<(), Failur
         annotations: annotations(notes)?,
         ..MetaChange::default()
     };
-    store
-        .commit(&changes(0, ClusterState::default().next_attempt_id, meta))
-        .map_err(|error| failed(dir, &error))?;
+    let upserted = state.nodes.iter().map(|(slot, node)| (slot.clone(), node.clone())).collect();
+    let first = Changeset { upserted, ..changes(0, state.next_attempt_id, meta) };
+    store.commit(&first).map_err(|error| failed(dir, &error))?;
     // Closing moves everything into the one file.
     drop(store);
     let [_, beside @ ..] = files_of(&new);
@@ -172,13 +177,7 @@ pub(crate) fn missing(dir: &RunDir) -> Failure {
 
 fn failed(dir: &RunDir, error: &StoreError) -> Failure {
     let message = format!("using the state of run {}: {}", dir.run(), error.summary());
-    match error {
-        StoreError::NotOurs { .. } | StoreError::Newer { .. } | StoreError::Incomplete { .. } => {
-            Failure::no_state(message)
-        }
-        StoreError::Open { .. }
-        | StoreError::Sql { .. }
-        | StoreError::Value { .. }
-        | StoreError::Other(_) => Failure::error(message),
-    }
+    let not_usable =
+        error.is_damage() || matches!(error, StoreError::NotOurs { .. } | StoreError::Newer { .. });
+    if not_usable { Failure::no_state(message) } else { Failure::error(message) }
 }

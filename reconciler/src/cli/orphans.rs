@@ -1,0 +1,180 @@
+//! `reconciler orphans`: leases of this run that belong to no attempt any more, and those that others of its name
+//! hold. Reports; with `--destroy` ends what is surely an orphan and old enough. May be used while somebody drives:
+//! no driver ever returns to an attempt that is over.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use executor_api::{
+    CandidateIndex, GroupId, LeaseOwner, LogicalNodeId, OperationContext, OperationId, ProviderName,
+    SlotGroup,
+};
+use reconciler::providers;
+use reconciler_driver::{ExecutorTable, Orphan, OrphanAge, TokioTimer, find_orphans};
+use serde::Serialize;
+
+use super::args::{Format, Global};
+use super::failure::{Code, Failure};
+use super::output::document;
+use super::view::rfc3339;
+use crate::run::adopt::list;
+use crate::run::live::site;
+use crate::run::state::Stored;
+
+/// `reconciler orphans`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Destroy those that are old enough.
+    #[arg(long)]
+    destroy: bool,
+    /// Look at this provider too, though no node uses it now.
+    #[arg(long, value_name = "NAME")]
+    provider: Vec<String>,
+    /// How to write it.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+struct Found {
+    orphans: Vec<OrphanView>,
+    /// Of other uids of the run's name, or without a whole identity. Never touched.
+    foreign: Vec<ForeignView>,
+    /// Providers whose listing lacks something: nothing is said of them.
+    incomplete: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct OrphanView {
+    node: String,
+    attempt: u64,
+    provider: String,
+    lease: String,
+    made: Option<String>,
+    state: String,
+    destroyed: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct ForeignView {
+    provider: String,
+    lease: String,
+    owner: String,
+}
+
+pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
+    let dir = global.dir()?;
+    let before = Stored::expect(&dir)?;
+    let table = providers::executors(&site(&dir, Arc::new(TokioTimer::new()))?);
+    let listings = list(&table, &before.image.run, in_use(&before, &args.provider)?).await?;
+    // Read after the listing: whatever was listed is younger than this state, or known to it.
+    let stored = Stored::expect(&dir)?;
+    let (run, state, policy) = (&stored.image.run, &stored.image.state, &stored.notes.policy);
+    let mut found = Found::default();
+    for (provider, listing) in &listings {
+        if !listing.complete {
+            found.incomplete.push(provider.to_string());
+        }
+        for listed in &listing.leases {
+            let owner = match &listed.owner {
+                LeaseOwner::Attempt(key) if key.run == *run => continue,
+                LeaseOwner::Attempt(key) => format!("{} {} of uid {}", key.node, key.attempt, key.run.uid()),
+                LeaseOwner::Incomplete => "somebody with an incomplete identity".to_owned(),
+            };
+            let lease = listed.lease.lease_id.to_string();
+            found.foreign.push(ForeignView { provider: provider.to_string(), lease, owner });
+        }
+        let visibility = table.visibility(provider, false);
+        let call_time = policy.operation_timeout;
+        for orphan in find_orphans(run, state, listing, call_time, visibility, SystemTime::now()) {
+            let destroyed = if args.destroy && orphan.age == OrphanAge::Enough {
+                Some(destroy(&table, provider, &orphan, &stored).await)
+            } else {
+                None
+            };
+            found.orphans.push(view(provider, &orphan, destroyed));
+        }
+    }
+    let left = found.orphans.iter().any(|orphan| !orphan.destroyed);
+    document(args.output, &found, || text(&found))?;
+    Ok(if left { Code::Pending } else { Code::Done })
+}
+
+/// The providers that are declared, that hold a node, or that were named.
+fn in_use(stored: &Stored, named: &[String]) -> Result<BTreeSet<ProviderName>, Failure> {
+    let image = &stored.image;
+    let declared = image.desired.groups.iter().map(|group| group.template.provider.clone());
+    let holding = image.state.nodes.values().map(|node| node.record.desired.template.provider.clone());
+    let mut names: BTreeSet<_> = declared.chain(holding).collect();
+    for name in named {
+        names.insert(ProviderName::new(name).map_err(|error| Failure::error(error.to_string()))?);
+    }
+    Ok(names)
+}
+
+async fn destroy(
+    table: &ExecutorTable,
+    provider: &ProviderName,
+    orphan: &Orphan,
+    stored: &Stored,
+) -> Result<(), String> {
+    let Some(leases) = table.provider(provider) else { return Err("it is not built in".to_owned()) };
+    let key = &orphan.attempt;
+    let timeout = stored.notes.policy.operation_timeout;
+    let context = OperationContext {
+        attempt: key.clone(),
+        operation: OperationId { attempt: key.attempt, sequence: u64::MAX },
+        candidate: CandidateIndex::default(),
+        deadline: SystemTime::now() + timeout,
+        group: SlotGroup { group: group_of(&key.node)?, slots: Arc::from([key.node.clone()]) },
+    };
+    match tokio::time::timeout(timeout, leases.destroy(&context, &orphan.lease)).await {
+        Ok(done) => done.map_err(|error| error.summary()),
+        Err(_) => Err("it did not end in time; look again".to_owned()),
+    }
+}
+
+fn group_of(slot: &LogicalNodeId) -> Result<GroupId, String> {
+    let group = slot.as_str().rsplit_once('-').map_or(slot.as_str(), |(group, _)| group);
+    GroupId::new(group).map_err(|error| error.to_string())
+}
+
+fn view(provider: &ProviderName, orphan: &Orphan, destroyed: Option<Result<(), String>>) -> OrphanView {
+    let state = match (&destroyed, orphan.age) {
+        (Some(Ok(())), _) => "destroyed".to_owned(),
+        (Some(Err(error)), _) => format!("not destroyed: {error}"),
+        (None, OrphanAge::Enough) => "may be destroyed with --destroy".to_owned(),
+        (None, OrphanAge::TooYoung { until }) => format!("too young until {}", rfc3339(until)),
+        (None, OrphanAge::Unknown) => "of unknown age; end it by hand".to_owned(),
+    };
+    OrphanView {
+        node: orphan.attempt.node.to_string(),
+        attempt: orphan.attempt.attempt.0,
+        provider: provider.to_string(),
+        lease: orphan.lease.lease_id.to_string(),
+        made: orphan.lease.created_at.map(rfc3339),
+        state,
+        destroyed: matches!(destroyed, Some(Ok(()))),
+    }
+}
+
+fn text(found: &Found) -> String {
+    let mut text = String::new();
+    let mut say = |line: String| text.extend([&line, "\n"]);
+    for orphan in &found.orphans {
+        let OrphanView { node, attempt, provider, lease, state, .. } = orphan;
+        say(format!("orphan   {node} a{attempt}  {provider} {lease}  {state}"));
+    }
+    for ForeignView { provider, lease, owner } in &found.foreign {
+        say(format!("foreign  {provider} {lease}  belongs to {owner}; left alone"));
+    }
+    for provider in &found.incomplete {
+        say(format!("{provider} did not list everything: nothing is said of its orphans"));
+    }
+    if found.orphans.is_empty() && found.incomplete.is_empty() {
+        say("no orphans".to_owned());
+    }
+    text
+}

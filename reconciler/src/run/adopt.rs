@@ -1,0 +1,74 @@
+//! Making a run's lost state anew from what its providers show. Nothing at the providers is changed by it; what was
+//! stored before is moved aside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use executor_api::{Listing, ProviderName, RunId};
+use reconciler::file::Loaded;
+use reconciler::providers;
+use reconciler_core::Expanded;
+use reconciler_driver::adopt::state_from_listings;
+use reconciler_driver::{ExecutorTable, TokioTimer};
+
+use crate::cli::failure::Failure;
+use crate::run::dir::RunDir;
+use crate::run::intent::{Intent, Notes};
+use crate::run::live::site;
+use crate::run::lock::Lock;
+use crate::run::state::{files_of, found};
+
+/// Gives a run the state that its nodes of this uid imply, for the file's shape. Says what was done.
+pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str) -> Result<String, Failure> {
+    let run = RunId::new(dir.run(), uid).map_err(|error| Failure::error(error.to_string()))?;
+    let table = providers::executors(&site(dir, Arc::new(TokioTimer::new()))?);
+    let intent = Intent::of_file(&loaded.declared, path, &run, None, &Notes::default(), true)?;
+    let problems = providers::validate(&table, &intent.shape).await;
+    if !problems.is_empty() {
+        return Err(loaded.problems(problems).into());
+    }
+    let expanded = Expanded::of(&intent.shape)
+        .map_err(|error| Failure::while_doing("reading the declared shape", &error))?;
+    let declared = intent.shape.groups.iter().map(|group| group.template.provider.clone()).collect();
+    dir.create()?;
+    let _lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;
+    let listings = list(&table, &run, declared).await?;
+    let state = state_from_listings(&run, &expanded, &listings, SystemTime::now())
+        .map_err(|error| Failure::no_state(format!("adopting run {}: {error}", dir.run())))?;
+    let aside = dir.path().join("state.db.before-adopt");
+    for (from, to) in files_of(&dir.store()).iter().zip(files_of(&aside)) {
+        if from.exists() {
+            std::fs::rename(from, &to).map_err(|error| {
+                Failure::while_doing(format_args!("moving {} aside", from.display()), &error)
+            })?;
+        }
+    }
+    found(dir, &intent.shape, &intent.notes, &state)?;
+    Ok(format!(
+        "run {} has state again: {} node(s) of uid {uid} are to be adopted, the next attempt is a{}",
+        dir.run(),
+        state.nodes.len(),
+        state.next_attempt_id
+    ))
+}
+
+/// Lists providers, all of them or none.
+pub(crate) async fn list(
+    table: &ExecutorTable,
+    run: &RunId,
+    names: BTreeSet<ProviderName>,
+) -> Result<BTreeMap<ProviderName, Listing>, Failure> {
+    let mut listings = BTreeMap::new();
+    for name in names {
+        let Some(provider) = table.provider(&name) else {
+            return Err(Failure::error(format!("provider {name} is not built in")));
+        };
+        let listing = provider.list(run).await;
+        let listing = listing
+            .map_err(|error| Failure::while_doing(format_args!("listing what {name} holds"), &error))?;
+        listings.insert(name, listing);
+    }
+    Ok(listings)
+}
