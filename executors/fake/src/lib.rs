@@ -22,11 +22,13 @@ pub mod world;
 mod bootstrap;
 mod call;
 mod chance;
+mod listing;
 mod provider;
 
 pub use behaviour::{EndpointTiming, FakeBehaviour, Joining, NodeBehaviour, Tokens};
 pub use faults::{CallKind, Chance, Fault, Rule, Silence, Unsuited, Weather};
-pub use provider::{FakeProvider, Page};
+pub use listing::Page;
+pub use provider::FakeProvider;
 pub use world::{
     Breach, BreachKind, FakeWorld, Happened, Incident, LeaseTruth, SessionPhase, SessionTruth, WorldEvent,
 };
