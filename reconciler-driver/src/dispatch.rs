@@ -19,7 +19,7 @@ use tracing::Instrument as _;
 use crate::driver::{Attachment, DriverInput, EffectCall, PassReport};
 use crate::executors::ExecutorTable;
 
-mod contained;
+pub(crate) mod contained;
 
 use contained::{Contained, Ended, contained};
 

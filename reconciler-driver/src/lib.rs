@@ -11,7 +11,8 @@
 //! [`dispatch`] in between: [`shell`] on tokio and real executors, [`runner`] in virtual time.
 //!
 //! Reading order: [`rules`], [`driver`] (state, queue, deadlines), [`store`], [`executors`], [`dispatch`],
-//! then [`shell`] or [`runner`]; [`event`] and [`status`] are what readers see. Nothing outside [`driver`]
+//! then [`shell`] or [`runner`]; [`event`] and [`status`] are what readers see. [`maintenance`] stands apart: it drives
+//! gated plans by the same discipline. Nothing outside [`driver`]
 //! holds a `&mut ClusterState`.
 
 pub mod adopt;
@@ -21,6 +22,7 @@ pub mod error;
 pub mod event;
 pub mod executors;
 pub mod journal;
+pub mod maintenance;
 pub mod orphans;
 pub mod rules;
 pub mod runner;

@@ -11,7 +11,7 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// How a contained future ended.
 #[derive(Debug)]
-pub(super) enum Ended<T> {
+pub(crate) enum Ended<T> {
     /// By itself.
     Returned(T),
     /// By a panic, whose message this is.
@@ -21,14 +21,14 @@ pub(super) enum Ended<T> {
 }
 
 impl<T> Ended<T> {
-    pub(super) fn panicked(&self) -> bool {
+    pub(crate) fn panicked(&self) -> bool {
         matches!(self, Self::Panicked(_))
     }
 }
 
 impl<T> Ended<Result<T, ExecutorError>> {
     /// What went wrong, in words; `fine` if nothing did.
-    pub(super) fn problem(&self, fine: &str) -> String {
+    pub(crate) fn problem(&self, fine: &str) -> String {
         match self {
             Self::Returned(Ok(_)) => fine.to_owned(),
             Self::Returned(Err(error)) => error.summary(),
@@ -39,13 +39,13 @@ impl<T> Ended<Result<T, ExecutorError>> {
 }
 
 /// See [`contained`].
-pub(super) struct Contained<T> {
+pub(crate) struct Contained<T> {
     inner: Option<Boxed<T>>,
     deadline: Option<Boxed<()>>,
 }
 
 /// Contains a future. At the deadline it is dropped before anything is said.
-pub(super) fn contained<T>(
+pub(crate) fn contained<T>(
     inner: impl Future<Output = T> + Send + 'static,
     deadline: Option<Boxed<()>>,
 ) -> Contained<T> {

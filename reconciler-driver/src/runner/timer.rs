@@ -45,6 +45,19 @@ impl VirtualTimer {
         self.clock().alarms.keys().next().map(|(at, _)| *at)
     }
 
+    /// Runs one future to its end and moves the clock whenever it waits. `None` if it waits for something that is no
+    /// alarm of this clock.
+    pub fn run<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                return Some(value);
+            }
+            self.advance_to(self.next()?);
+        }
+    }
+
     fn clock(&self) -> MutexGuard<'_, Clock> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,12 @@
+//! The shipped driver of gated plans, driven against hosts, storage and machines that mislead, with ground truth.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod arbiter;
+mod bench;
+mod crashes;
+mod flips;
+mod operators;
+mod replies;
+mod stores;
+mod traps;
