@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use crate::command::NodeManagerCommand;
 use crate::identity::{NodeAttemptId, OperationId, RunId};
-use crate::outcome::EffectOutcome;
+use crate::outcome::{EffectOutcome, EffectSuccess};
 
 /// What to do with a submitted operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +107,10 @@ impl Ledger {
         if entry.operation != operation || !matches!(entry.progress, Progress::Running) {
             return false;
         }
+        // What an earlier call made was found: it has landed, and nothing else was under way.
+        if let Ok(EffectSuccess::LeaseCreated { .. } | EffectSuccess::BootstrapStarted { .. }) = &outcome {
+            entry.lands_until = None;
+        }
         entry.progress = Progress::Ended(outcome);
         entry.lands_until = entry.lands_until.max(lands_until);
         true
@@ -132,8 +136,9 @@ impl Ledger {
 mod tests {
     use super::*;
     use crate::command::CreateMode;
-    use crate::facts::BootstrapSessionId;
-    use crate::outcome::EffectSuccess;
+    use crate::error::ExecutorErrorKind;
+    use crate::facts::{BootstrapSessionId, LeaseFacts, LeaseId};
+    use crate::outcome::EffectFailure;
     use crate::spec::{BootSpec, JoinSpec, LogicalNodeSpec, NodeRole, NodeTemplate};
     use crate::{GroupId, LogicalNodeId, ProviderName};
     use std::sync::Arc;
@@ -211,6 +216,26 @@ mod tests {
         ledger.finish(&run(), op(1, 1), Ok(EffectSuccess::LeaseDestroyed), None);
         assert_eq!(ledger.begin(&run(), op(1, 2), &again, NOW), Begin::Busy { until: Some(until) });
         assert_eq!(ledger.begin(&run(), op(1, 2), &again, until), Begin::Start);
+    }
+
+    #[test]
+    fn what_was_found_has_landed_and_nobody_waits_for_it() {
+        let mut ledger = Ledger::new();
+        let until = NOW + Duration::from_secs(30);
+        ledger.begin(&run(), op(1, 0), &create(CreateMode::CreateOrAdopt), NOW);
+        let lost = EffectFailure { kind: ExecutorErrorKind::Ambiguous, message: "lost".into() };
+        ledger.finish(&run(), op(1, 0), Err(lost), Some(until));
+        ledger.begin(&run(), op(1, 1), &create(CreateMode::AdoptOnly), NOW);
+        let lease = LeaseFacts {
+            lease_id: LeaseId("l-1".into()),
+            provider: ProviderName::new("fake").unwrap(),
+            created_at: None,
+            attributes: BTreeMap::new(),
+        };
+        let adopted = EffectSuccess::LeaseCreated { lease, endpoint: None };
+        ledger.finish(&run(), op(1, 1), Ok(adopted), None);
+        // Any command that may create something stands for the start of the bootstrap.
+        assert_eq!(ledger.begin(&run(), op(1, 2), &create(CreateMode::CreateOrAdopt), NOW), Begin::Start);
     }
 
     #[test]
