@@ -78,6 +78,7 @@ impl Hooks for Trouble {
     }
 
     fn after_pass(&mut self, driver: &ClusterDriver) {
+        self.now = driver.now();
         assert_eq!(check::violations(driver.state()), []);
         assert_eq!(
             driver.is_converged(),
