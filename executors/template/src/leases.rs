@@ -55,8 +55,8 @@ impl LeaseProvider for Template {
                 // Names and tokens come from the identity alone. With a clock or a counter in them, a repeat
                 // after a restart would make a second machine.
                 let id = executor_api::LeaseId(ctx.identity().resource_name);
-                let made = Machine { id, made: as_of, alive: true, session: Session::None };
-                Some(machines.entry(ctx.attempt.clone()).or_insert(made).clone())
+                let fresh = Machine { id, made: as_of, alive: true, session: Session::None };
+                Some(machines.entry(ctx.attempt.clone()).or_insert(fresh).clone())
             }
         });
         match answer.map_err(unreachable(effect, ctx))? {
