@@ -23,6 +23,7 @@ use crate::host::{
 };
 use crate::progress::Progress;
 use crate::record::SessionRecord;
+use crate::redact::Redactor;
 use crate::settings::{BootSettings, EnvValue, FileSource};
 use crate::transport::{Connection, Transport};
 
@@ -44,6 +45,8 @@ pub struct HostedConfig {
     /// How long a host may refuse our key or token before the attempt is given up: many a machine answers before
     /// its first boot has put the keys in place.
     pub denied_for: Duration,
+    /// How long after a call was given up its request may still be carried out by the host.
+    pub late_landing: Duration,
 }
 
 impl HostedConfig {
@@ -54,6 +57,7 @@ impl HostedConfig {
             poll: Duration::from_millis(500),
             watch: Duration::from_secs(5),
             denied_for: Duration::from_secs(90),
+            late_landing: Duration::from_secs(10),
         }
     }
 }
@@ -94,7 +98,8 @@ impl<T: Transport> HostedBootstrapper<T> {
         Self { transport, config, records }
     }
 
-    /// What a session has written, from this position on; for a command that shows logs.
+    /// What a session has written, from this position on; for a command that shows logs. Secrets are taken out, so
+    /// the next position is `output_at` and `output_len` together, not the length of what is shown.
     ///
     /// # Errors
     /// No session of the attempt is known here, or its host did not answer.
@@ -112,7 +117,10 @@ impl<T: Transport> HostedBootstrapper<T> {
             let from = Position { events: 0, output: from };
             host.look(&name, from, OutputWanted { limit, tail: false }).await
         };
-        look.await.map_err(|error| failure(effect, attempt, error))
+        let mut seen = look.await.map_err(|error| failure(effect, attempt, error))?;
+        let text = Redactor::of(&record.resolved).clean(&String::from_utf8_lossy(&seen.output));
+        seen.output = text.into_bytes();
+        Ok(seen)
     }
 
     /// Connects, and pins the host if this was the first contact. The pin is on disk before anything is sent.
@@ -275,19 +283,6 @@ impl<T: Transport> HostedBootstrapper<T> {
         let waited = record.unreachable_since.and_then(|since| now.duration_since(since).ok());
         waited.is_some_and(|waited| waited >= record.resolved.stop.unreachable_for)
     }
-
-    fn own(
-        effect: OperationKind,
-        attempt: &AttemptKey,
-        session: &BootstrapSessionId,
-    ) -> Result<(), ExecutorError> {
-        if *session == session_id(attempt) {
-            return Ok(());
-        }
-        let kind = ExecutorErrorKind::Rejected(RejectReason::Validation);
-        let context = format!("{session} is no session of {attempt}; nothing of it was touched");
-        Err(ExecutorError::new(kind, effect, context))
-    }
 }
 
 #[async_trait]
@@ -298,7 +293,7 @@ impl<T: Transport> Bootstrapper for HostedBootstrapper<T> {
 
     fn visibility(&self) -> Visibility {
         // A request that was on its way when the call was given up is carried out by the host within moments.
-        Visibility { listing_lag: Duration::ZERO, late_landing: Duration::from_secs(10) }
+        Visibility { listing_lag: Duration::ZERO, late_landing: self.config.late_landing }
     }
 
     async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
@@ -395,13 +390,9 @@ impl<T: Transport> Bootstrapper for HostedBootstrapper<T> {
         }
     }
 
-    async fn complete(
-        &self,
-        ctx: &OperationContext,
-        session: &BootstrapSessionId,
-    ) -> Result<(), ExecutorError> {
+    async fn complete(&self, _: &OperationContext, _: &BootstrapSessionId) -> Result<(), ExecutorError> {
         // The steps are done and the program is on its own: there is nothing that would have to be told.
-        Self::own(OperationKind::BootstrapConvergenceObserved, &ctx.attempt, session)
+        Ok(())
     }
 
     async fn cancel(
@@ -411,7 +402,10 @@ impl<T: Transport> Bootstrapper for HostedBootstrapper<T> {
     ) -> Result<(), ExecutorError> {
         let effect = OperationKind::CancelBootstrap;
         let attempt = &ctx.attempt;
-        Self::own(effect, attempt, session)?;
+        if *session != session_id(attempt) {
+            // A name that is not this attempt's names nothing of it, and nothing else is touched.
+            return Ok(());
+        }
         // From here on no launch is sent, neither from here nor from anybody who shares the records.
         let kept = self.records.update(attempt, |record| record.cancelled = true);
         let Some(record) = kept.map_err(|error| error.ends(effect, attempt))? else { return Ok(()) };
@@ -452,10 +446,9 @@ impl<T: Transport> Bootstrapper for HostedBootstrapper<T> {
         sink: ObservationSink,
     ) -> Result<(), ExecutorError> {
         let effect = OperationKind::StartBootstrap;
-        Self::own(effect, attempt, session)?;
         let record = self.record(effect, attempt)?;
-        if record.cancelled {
-            let context = format!("the session of {attempt} was cancelled; there is nothing to follow");
+        if record.cancelled || *session != session_id(attempt) {
+            let context = format!("{attempt} has no session {session} that could be followed");
             return Err(ExecutorError::new(ExecutorErrorKind::Gone, effect, context));
         }
         Follower::new(self, record, sink).run().await;

@@ -13,6 +13,7 @@ use crate::host::{Glimpse, Host, HostError, OutputWanted, Position, SessionName,
 use crate::output::OutputWatch;
 use crate::progress::Progress;
 use crate::record::SessionRecord;
+use crate::redact::Redactor;
 use crate::settings::Ready;
 use crate::transport::Transport;
 
@@ -50,6 +51,7 @@ pub(crate) struct Follower<'a, T: Transport> {
     silence: u32,
     troubles: u64,
     denied_since: Option<Instant>,
+    redactor: Redactor,
 }
 
 /// Why following goes on no longer.
@@ -70,6 +72,7 @@ impl<'a, T: Transport> Follower<'a, T> {
             Ready::Log(text) => Some(text.clone()),
             Ready::Begun | Ready::Probe(_) => None,
         };
+        let redactor = Redactor::of(&record.resolved);
         Self {
             name: SessionName::of(&record.attempt),
             teller: Teller::new(record.attempt.clone(), session_id(&record.attempt), sink),
@@ -85,6 +88,7 @@ impl<'a, T: Transport> Follower<'a, T> {
             silence: 0,
             troubles: 0,
             denied_since: None,
+            redactor,
         }
     }
 
@@ -178,7 +182,7 @@ impl<'a, T: Transport> Follower<'a, T> {
             if ended && all_read { self.progress.death(&self.record.resolved.plan) } else { None }
         });
         if let Some(death) = death {
-            let last = self.output.last_line().map(|line| format!("; its last words: {line}"));
+            let last = self.last_line().map(|line| format!("; its last words: {line}"));
             let reason = format!("{death}{}", last.unwrap_or_default());
             if self.joined {
                 self.teller.lost(self.record.lease.clone(), &reason);
@@ -311,7 +315,7 @@ impl<'a, T: Transport> Follower<'a, T> {
             return;
         }
         let mut phase = self.progress.phase.clone();
-        if let Some(line) = self.output.last_line() {
+        if let Some(line) = self.last_line() {
             phase = format!("{phase}: {line}");
         }
         let soon = self.told_at.is_some_and(|at| at.elapsed() < REPORT_EVERY);
@@ -323,6 +327,12 @@ impl<'a, T: Transport> Follower<'a, T> {
         self.teller.progress(sequence, &phase);
         self.told_phase = phase;
         self.told_at = Some(Instant::now());
+    }
+
+    /// The last line of the output, as it may be told.
+    fn last_line(&self) -> Option<String> {
+        let line = self.output.last_line()?;
+        Some(executor_probe::tell::printable(&self.redactor.clean(&line)))
     }
 
     fn seen(&mut self) {

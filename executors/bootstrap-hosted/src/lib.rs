@@ -24,6 +24,7 @@ pub mod output;
 pub mod plan;
 pub mod progress;
 mod record;
+mod redact;
 pub mod settings;
 pub mod transport;
 

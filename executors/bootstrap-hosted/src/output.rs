@@ -2,7 +2,7 @@
 //! hundred bytes, however much goes by.
 
 /// Longest end of the output that is kept for its last line.
-const KEPT: usize = 512;
+const KEPT: usize = 2048;
 
 /// What was seen of an output so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,19 +10,22 @@ pub struct OutputWatch {
     marker: Option<String>,
     /// The end of what went by: long enough for a marker that is cut in two, and for a last line.
     end: Vec<u8>,
+    /// Whether something before `end` is missing, so that it may begin in the middle of a line.
+    cut: bool,
     seen: bool,
 }
 
 impl OutputWatch {
     /// Watches for this marker, if there is one.
     pub fn new(marker: Option<String>) -> Self {
-        Self { marker, end: Vec::new(), seen: false }
+        Self { marker, end: Vec::new(), cut: false, seen: false }
     }
 
     /// Takes the next piece. `gap` says that something before it was skipped.
     pub fn feed(&mut self, piece: &[u8], gap: bool) {
         if gap {
             self.end.clear();
+            self.cut = true;
         }
         self.end.extend_from_slice(piece);
         if let Some(marker) = &self.marker
@@ -32,6 +35,7 @@ impl OutputWatch {
         }
         let keep = KEPT.max(self.marker.as_ref().map_or(0, String::len));
         let surplus = self.end.len().saturating_sub(keep);
+        self.cut |= surplus > 0;
         self.end.drain(..surplus);
         self.end.shrink_to(2 * keep);
     }
@@ -41,10 +45,12 @@ impl OutputWatch {
         self.seen
     }
 
-    /// The last line that is not blank.
+    /// The last line that is not blank, whole: a line whose beginning is missing is none, because nobody could tell
+    /// any more whether it begins in the middle of a secret.
     pub fn last_line(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.end);
-        text.lines().rev().find(|line| !line.trim().is_empty()).map(executor_probe::tell::printable)
+        let whole = if self.cut { text.split_once('\n')?.1 } else { &*text };
+        whole.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
     }
 }
 
@@ -82,5 +88,9 @@ mod tests {
         let mut watch = OutputWatch::new(None);
         watch.feed(b"one\ntwo\n\n", false);
         assert_eq!(watch.last_line().as_deref(), Some("two"));
+        watch.feed(b"the end of a line", true);
+        assert_eq!(watch.last_line(), None, "its beginning is missing");
+        watch.feed(b"\nthree", false);
+        assert_eq!(watch.last_line().as_deref(), Some("three"));
     }
 }

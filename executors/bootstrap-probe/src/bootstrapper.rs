@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use executor_api::{
     AttemptIdentity, AttemptKey, BootstrapSessionId, Bootstrapper, CandidateIndex, CreateMode, ExecutorError,
     ExecutorErrorKind, FoundSession, Life, ObservationSink, OperationContext, OperationKind, ProviderName,
-    Reading, RejectReason, RunNodeGroupSpec, SpecProblem, StartOutcome, StartRequest, Visibility,
+    Reading, RunNodeGroupSpec, SpecProblem, StartOutcome, StartRequest, Visibility,
 };
 use executor_probe::{Names, Probe, RecordError, Records, Teller, read, watch};
 use serde::{Deserialize, Serialize};
@@ -65,19 +65,6 @@ impl ProbeBootstrapper {
                 Ok(_) | Err(_) => return,
             }
         }
-    }
-
-    fn own(
-        effect: OperationKind,
-        attempt: &AttemptKey,
-        session: &BootstrapSessionId,
-    ) -> Result<(), ExecutorError> {
-        if *session == session_id(attempt) {
-            return Ok(());
-        }
-        let kind = ExecutorErrorKind::Rejected(RejectReason::Validation);
-        let context = format!("{session} is no session of {attempt}; nothing of it was touched");
-        Err(ExecutorError::new(kind, effect, context))
     }
 }
 
@@ -149,13 +136,9 @@ impl Bootstrapper for ProbeBootstrapper {
         }
     }
 
-    async fn complete(
-        &self,
-        ctx: &OperationContext,
-        session: &BootstrapSessionId,
-    ) -> Result<(), ExecutorError> {
+    async fn complete(&self, _: &OperationContext, _: &BootstrapSessionId) -> Result<(), ExecutorError> {
         // Nothing runs that could be closed: the node was never a child of this session.
-        Self::own(OperationKind::BootstrapConvergenceObserved, &ctx.attempt, session)
+        Ok(())
     }
 
     async fn cancel(
@@ -164,7 +147,10 @@ impl Bootstrapper for ProbeBootstrapper {
         session: &BootstrapSessionId,
     ) -> Result<(), ExecutorError> {
         let effect = OperationKind::CancelBootstrap;
-        Self::own(effect, &ctx.attempt, session)?;
+        if *session != session_id(&ctx.attempt) {
+            // A name that is not this attempt's names nothing of it, and nothing else is touched.
+            return Ok(());
+        }
         let kept = self.records.update(&ctx.attempt, |session| session.cancelled = true);
         kept.map(|_| ()).map_err(|error| error.ends(effect, &ctx.attempt))
     }
@@ -176,9 +162,9 @@ impl Bootstrapper for ProbeBootstrapper {
         sink: ObservationSink,
     ) -> Result<(), ExecutorError> {
         let effect = OperationKind::StartBootstrap;
-        Self::own(effect, attempt, session)?;
+        let own = *session == session_id(attempt);
         let found = self.records.load(attempt).map_err(|error| error.ends(effect, attempt))?;
-        let Some(found) = found.filter(|found| !found.cancelled) else {
+        let Some(found) = found.filter(|found| own && !found.cancelled) else {
             let context = format!("there is no session {session} of {attempt} to follow");
             return Err(ExecutorError::new(ExecutorErrorKind::Gone, effect, context));
         };

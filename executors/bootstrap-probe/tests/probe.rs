@@ -81,8 +81,7 @@ fn a_session_of_somebody_else_is_not_touched() {
         let boot = world.instance();
         let session = world.start(&boot).await;
         let foreign = BootstrapSessionId("foreign".into());
-        let error = boot.cancel(&world.context(), &foreign).await.unwrap_err();
-        assert!(matches!(error.kind, ExecutorErrorKind::Rejected(_)));
+        boot.cancel(&world.context(), &foreign).await.unwrap();
         assert_eq!(world.start(&boot).await, session);
     });
 }

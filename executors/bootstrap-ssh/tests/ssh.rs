@@ -128,7 +128,7 @@ async fn a_connection_that_breaks_in_the_middle_of_a_step_is_taken_up_again() {
     let in_step = |o: &NodeObservation| matches!(o, NodeObservation::BootstrapProgress { phase, .. } if phase.contains("line"));
     attached.heard.wait("output of the step", in_step).await;
     for _ in 0..3 {
-        world.cable.cut();
+        world.cut();
         tokio::task::yield_now().await;
     }
     attached.heard.joined().await;
@@ -147,7 +147,7 @@ async fn a_cable_that_is_cut_at_any_moment_of_a_start_leaves_one_session() {
         let settings = lives();
         let cutting = async {
             tokio::time::sleep(Duration::from_millis(millis)).await;
-            world.cable.cut();
+            world.cut();
         };
         let (started, ()) = tokio::join!(start(&boot, &world, &key, &settings), cutting);
         if let Err(error) = &started {
@@ -168,7 +168,7 @@ async fn a_server_that_restarts_changes_nothing() {
     let attached = Attached::to(&boot, &key);
     attached.heard.joined().await;
     world.stop();
-    world.cable.cut();
+    world.cut();
     attached.heard.wait("suspicion", |o| matches!(o, NodeObservation::Suspected { .. })).await;
     world.serve().await;
     attached.heard.wait("its end", |o| matches!(o, NodeObservation::SeenAlive)).await;

@@ -114,6 +114,7 @@ impl World for AgentWorld {
             poll: Duration::from_millis(100),
             watch: Duration::from_millis(300),
             denied_for: self.denied_for,
+            late_landing: Duration::from_secs(2),
             ..HostedConfig::new(self.dir.path().join("records"))
         };
         Arc::new(HostedBootstrapper::new(AgentTransport::default(), config))

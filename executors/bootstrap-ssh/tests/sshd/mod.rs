@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bootstrap_hosted::{HostedBootstrapper, HostedConfig};
 use bootstrap_ssh::SshTransport;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::support::{World, until};
+use crate::support::{PATIENCE, World, until};
 
 /// Whether sshd can be used here. Says so loudly if not; with `CI=true` that is a failure.
 pub fn is_there() -> bool {
@@ -47,7 +47,7 @@ pub struct SshWorld {
     pub dir: tempfile::TempDir,
     pub port: u16,
     pub server: Option<Child>,
-    pub cable: Cable,
+    cable: Option<Cable>,
     /// Added to every `connect`.
     pub connect: Value,
     pub denied_for: Duration,
@@ -63,6 +63,26 @@ impl SshWorld {
         if !is_there() {
             return None;
         }
+        let mut world = Self::prepared(configuration);
+        world.cable = Some(Cable::to(world.port).await);
+        world.serve().await;
+        Some(world)
+    }
+
+    /// A server that is reached directly. Blocks until it answers.
+    pub fn without_cable() -> Self {
+        let mut world = Self::prepared("");
+        world.spawn();
+        let end = Instant::now() + PATIENCE;
+        while std::net::TcpStream::connect(("127.0.0.1", world.port)).is_err() {
+            assert!(Instant::now() < end, "{}", world.log());
+            std::thread::yield_now();
+        }
+        world
+    }
+
+    /// Keys and configuration, and no server yet.
+    fn prepared(configuration: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir(at("host")).unwrap();
@@ -81,15 +101,17 @@ impl SshWorld {
         std::fs::write(at("config"), text).unwrap();
         // The server insists on its directory for the separation of privileges.
         let _ = std::fs::create_dir_all("/run/sshd");
-        let cable = Cable::to(port).await;
-        let mut world =
-            Self { dir, port, server: None, cable, connect: json!({}), denied_for: Duration::from_secs(90) };
-        world.serve().await;
-        Some(world)
+        Self { dir, port, server: None, cable: None, connect: json!({}), denied_for: Duration::from_secs(90) }
     }
 
     /// Starts the server, and waits until it answers.
     pub async fn serve(&mut self) {
+        self.spawn();
+        let up = until(|| std::net::TcpStream::connect(("127.0.0.1", self.port)).ok()).await;
+        assert!(up.is_some(), "{}", self.log());
+    }
+
+    fn spawn(&mut self) {
         let log = std::fs::File::create(self.dir.path().join("log")).unwrap();
         let server = Command::new("/usr/sbin/sshd")
             .args(["-D", "-e", "-f"])
@@ -99,8 +121,15 @@ impl SshWorld {
             .spawn()
             .unwrap();
         self.server = Some(server);
-        let up = until(|| std::net::TcpStream::connect(("127.0.0.1", self.port)).ok()).await;
-        assert!(up.is_some(), "{}", std::fs::read_to_string(self.dir.path().join("log")).unwrap());
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Breaks every connection there is.
+    pub fn cut(&self) {
+        self.cable.as_ref().expect("this world has a cable").cut();
     }
 
     /// Stops the server itself; its connections live on, as with any restart of the service.
@@ -138,6 +167,7 @@ impl World for SshWorld {
             poll: Duration::from_millis(100),
             watch: Duration::from_millis(300),
             denied_for: self.denied_for,
+            late_landing: Duration::from_secs(2),
             ..HostedConfig::new(self.dir.path().join("records"))
         };
         Arc::new(HostedBootstrapper::new(SshTransport::default(), config))
@@ -147,7 +177,7 @@ impl World for SshWorld {
         let key = SecretRef::FromFile(self.dir.path().join("user_key"));
         Endpoint {
             host: "127.0.0.1".into(),
-            port: self.cable.port,
+            port: self.cable.as_ref().map_or(self.port, |cable| cable.port),
             auth: EndpointAuth::Key { user: "root".into(), key },
             ports: [].into(),
         }
@@ -166,8 +196,8 @@ impl Drop for SshWorld {
 }
 
 /// Carries connections to a port until it is cut; new ones are carried again.
-pub struct Cable {
-    pub port: u16,
+struct Cable {
+    port: u16,
     cut: watch::Sender<u64>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -193,8 +223,7 @@ impl Cable {
         Self { port: own, cut, task }
     }
 
-    /// Breaks every connection there is.
-    pub fn cut(&self) {
+    fn cut(&self) {
         self.cut.send_modify(|count| *count += 1);
     }
 }
