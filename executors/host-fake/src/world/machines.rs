@@ -133,7 +133,9 @@ impl State {
             let node = running.node.clone();
             if pinned {
                 let what = format!("evicted from {node}");
-                self.breach(BreachKind::PinnedVmEvicted, Place::Vm(name.clone()), what, false);
+                // No operation lowers a shield and leaves the pin: this was done to the caller, not by it. Going on
+                // without the shield is a breach of its own.
+                self.breach(BreachKind::PinnedVmEvicted, Place::Vm(name.clone()), what, true);
             }
             self.move_pod(name, &node);
             return;

@@ -85,7 +85,7 @@ pub enum BreachKind {
     /// A machine's setting was given back by a plan that had changed a host, while its copies were not all whole and
     /// connected. (I5)
     RestoredTooEarly,
-    /// A pinned machine's pod was evicted. (I3)
+    /// A pinned machine's pod was evicted, its shield being down: never a caller's doing, always worth knowing. (I3)
     PinnedVmEvicted,
     /// A machine came to run on a copy that lacks acknowledged writes. (I6)
     VmOnUnverifiedCopy,

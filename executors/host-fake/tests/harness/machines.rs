@@ -100,10 +100,10 @@ fn none_prevents_a_migration_and_grants_an_eviction() {
     bench.befall(&Incident::Evicted { vm: v1() });
     bench.pass(secs(10));
     assert_eq!(bench.operator.machine(&v1()).running.unwrap().node, w2());
-    assert_eq!(bench.breaches(), [BreachKind::PinnedVmEvicted]);
+    assert_eq!(bench.all_breaches(), [BreachKind::PinnedVmEvicted]);
     bench.befall(&Incident::Evicted { vm: v2() });
     bench.pass(secs(10));
-    assert_eq!(bench.breaches().len(), 1, "the shield refuses it");
+    assert_eq!(bench.all_breaches().len(), 1, "the shield refuses it");
     assert_eq!(bench.operator.machine(&v2()).running.unwrap().node, w2());
 }
 

@@ -89,7 +89,7 @@ fn storm(seed: u64, incidents: u64) -> Drive {
 #[test]
 fn in_foul_weather_nothing_forbidden_comes_about() {
     let mut ends = BTreeMap::new();
-    for seed in 0..rounds(60) {
+    for seed in 0..rounds(40) {
         let drive = storm(seed, seed % 4);
         let breaches = drive.world.breaches();
         assert!(breaches.is_empty(), "seed {seed}: {breaches:#?}\n{}", drive.told());
