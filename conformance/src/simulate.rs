@@ -26,10 +26,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
+use executor_api::Executor;
 use reconciler_driver::{Rules, StateStore};
 
 mod dice;
 mod draw;
+mod endure;
 mod expected;
 mod interference;
 mod oracle;
@@ -41,7 +43,8 @@ mod stage;
 mod store;
 mod truth;
 
-pub use oracle::Violation;
+pub use endure::{Endured, run as endure};
+pub use oracle::{RULES, Violation};
 pub use plan::{Act, Clock, Disturbance, Fate, GroupPlan, Plan, ShapePlan};
 
 /// How schedules are played.
@@ -75,18 +78,24 @@ impl Default for Options {
 /// What stands between the driver and the store. Takes the durable store, answers with what the driver gets.
 pub type StoreWrap = fn(Box<dyn StateStore>) -> Box<dyn StateStore>;
 
-/// What is under test: the core's own rules on an honest store, unless a test plants something else.
+/// What stands between the driver and its executor, in front of what watches the calls.
+pub type ExecutorWrap = fn(Executor) -> Executor;
+
+/// What is under test: the core's own rules on an honest store and executor, unless a test plants something
+/// else.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Decide, fold, apply.
     pub rules: Rules,
     /// What stands between the driver and its store.
     pub store: StoreWrap,
+    /// What stands between the driver and its executor.
+    pub executor: ExecutorWrap,
 }
 
 impl Default for Subject {
     fn default() -> Self {
-        Self { rules: Rules::default(), store: |store| store }
+        Self { rules: Rules::default(), store: |store| store, executor: |executor| executor }
     }
 }
 

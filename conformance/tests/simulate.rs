@@ -2,7 +2,7 @@
 //! `cargo test --profile checked -p conformance --test simulate -- --nocapture`. `SIMULATE_SCHEDULES` says how
 //! many, `SIMULATE_SEED` from which seed on, `SIMULATE_STORY=1` tells the first one whole.
 
-use conformance::simulate::{Options, run_many, tell};
+use conformance::simulate::{Options, endure, run_many, tell};
 
 /// Batches smaller than this may miss a rare disturbance without proving anything.
 const ENOUGH: u64 = 20_000;
@@ -29,4 +29,18 @@ fn every_schedule_keeps_the_invariants_and_converges() {
     }
     let missed = summary.never_happened();
     assert!(count < ENOUGH || missed.is_empty(), "never happened in {count} schedules: {missed:?}");
+}
+
+#[test]
+fn with_a_third_of_all_calls_failing_for_ever_nodes_are_still_ready_for_most_of_the_time() {
+    let (seeds, hours) = if cfg!(optimised) { (200, 24) } else { (6, 3) };
+    let mut least = u32::MAX;
+    for seed in 1..=seeds {
+        let endured = endure(seed, 300, hours, &Options::default());
+        assert_eq!(endured.violation, None, "seed {seed}");
+        let worst = endured.ready_per_mille.iter().copied().min().unwrap_or_default();
+        least = least.min(worst);
+        assert!(worst > 250, "seed {seed}: {:?} per mille ready, hour by hour", endured.ready_per_mille);
+    }
+    println!("in the worst hour of {seeds} clusters: {least} per mille ready");
 }

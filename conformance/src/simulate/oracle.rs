@@ -12,10 +12,42 @@ use reconciler_driver::runner::CrashPoint;
 
 use super::plan::{Clock, Disturbance, Fate, Plan};
 
+/// The rules that are watched, each with what it says.
+pub const RULES: &[(&str, &str)] = &[
+    ("S3", "only the latest declared spec is ever acted on, and an attempt never changes its spec"),
+    ("S5", "a fold takes in facts, truthfully, and decides nothing"),
+    ("S6", "at most one action for a slot, in order; a fresh plan is never stale"),
+    ("S7", "nothing is sent that is not recorded durably"),
+    ("S8", "a stale result changes nothing"),
+    ("S9", "nothing rests that could take a step, and no stored time is slept past"),
+    (
+        "S10",
+        "nothing is given up while something of it exists or can still come; deleting is never taken back",
+    ),
+    ("S11", "attempt and operation ids are given out once"),
+    ("S12", "a slot that fails for ever keeps no other from converging"),
+    ("S14", "acknowledged is not ready; ready is only who joined"),
+    ("S15", "equal inputs give equal plans"),
+    ("P1", "one live lease and one live session for an attempt, one lease for a slot"),
+    ("P2", "nothing lives that the state does not refer to"),
+    ("P3", "nothing is ended that is to live, belongs to another run, or is held"),
+    ("P4", "an unknown outcome stays marked until it is adopted or proved absent"),
+    ("P5", "an operation reaches its executor once"),
+    ("P6", "what a restarted driver knows is what was stored last"),
+    ("P7", "after a failed write nothing new is sent"),
+    ("P9", "time never goes back, and every operation gets its time"),
+    ("P10", "no hot loop: a wait after every failure, and no wait cut short"),
+    ("P11", "every attempt given out is there or was retired"),
+    ("L1", "when disturbances end, the world becomes what is declared, and stays so"),
+    ("L2", "the same without any safety tick"),
+    ("L4", "whoever is not steady waits for something that has a time or a name"),
+    ("L5", "under permanent trouble nodes are still ready for most of the time"),
+];
+
 /// Something that must never happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule: `S1` to `S15` and `P1` to `P11` of safety, `L1` to `L5` of liveness, or `panic`.
+    /// Which of the [`RULES`], or `panic`.
     pub rule: &'static str,
     /// The slot, if it is about one.
     pub node: Option<LogicalNodeId>,

@@ -231,7 +231,8 @@ impl Plan {
             } => *after,
             _ => Duration::ZERO,
         };
-        self.disturbances.iter().map(echo).max().unwrap_or_default() + Duration::from_secs(1)
+        // Whatever a call under way will suffer it has suffered by its deadline.
+        self.disturbances.iter().map(echo).max().unwrap_or_default() + self.policy.operation_timeout
     }
 
     /// The command that plays it again.

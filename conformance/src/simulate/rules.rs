@@ -2,7 +2,7 @@
 //! most. The watched rules answer exactly as the rules beneath.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use executor_api::{
     AttemptKey, EffectSuccess, ExecutorErrorKind, LogicalNodeId, NodeDeadline, NodeObservation, OperationId,
@@ -61,8 +61,16 @@ pub(super) fn watched(inner: &Rules, watch: &Watch, world: &FakeWorld) -> Rules 
             watch.with(|oracle| {
                 // Whatever an earlier life of the process gave out and no longer has is gone for good.
                 oracle.base.get_or_insert_with(|| next.saturating_sub(1).saturating_sub(alive));
-                Apply { oracle, slot: &slot, before: before.as_ref(), state, action, now }
-                    .check(&applied, &world);
+                Apply {
+                    oracle,
+                    slot: &slot,
+                    before: before.as_ref(),
+                    state,
+                    action,
+                    now,
+                    timeout: policy.operation_timeout,
+                }
+                .check(&applied, &world);
             });
             applied
         }
@@ -353,6 +361,7 @@ struct Apply<'a> {
     state: &'a ClusterState,
     action: &'a NodeAction,
     now: SystemTime,
+    timeout: Duration,
 }
 
 impl Apply<'_> {
@@ -392,10 +401,11 @@ impl Apply<'_> {
         if let NodeAction::Dispatch(effect) = action {
             let operation = effect.operation;
             let recorded = after.and_then(|node| node.pending.as_ref());
-            let fits = recorded.is_some_and(|p| {
-                p.id == operation && p.kind == effect.command.kind() && p.deadline > self.now
-            });
+            let fits = recorded.is_some_and(|p| p.id == operation && p.kind == effect.command.kind());
             self.demand(fits, "S7", || format!("{operation} was not recorded as pending"));
+            let until = self.now.checked_add(self.timeout);
+            let in_time = recorded.map(|p| p.deadline) == until;
+            self.demand(in_time, "P9", || format!("{operation} is not given its time"));
             let counted = after.is_some_and(|node| node.next_operation_sequence > operation.sequence);
             self.demand(counted, "S11", || format!("{operation} may be given out again"));
             let deleting = before.is_some_and(|node| node.intent == NodeIntent::Deleting);

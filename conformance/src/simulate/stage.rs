@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use executor_api::{LogicalNodeId, NodeAttemptId, NodeObservation, RejectReason, RunId, Timer};
-use executor_fake::{CallKind, FakeWorld, Fault, Incident, Rule};
+use executor_fake::{CallKind, FakeWorld, Fault, Incident, Rule, Weather};
 use reconciler_core::{Hold, HoldBy, NodeStep, check, decide_slot, is_converged};
 use reconciler_driver::runner::Step;
 use reconciler_driver::{
@@ -15,6 +15,7 @@ use reconciler_driver::{
 
 use super::Subject;
 use super::draw::NO_TICK;
+use super::endure::Endured;
 use super::interference::Interference;
 use super::oracle::{Oracle, Violation, Watch};
 use super::plan::{Act, Disturbance, Plan, ShapePlan};
@@ -67,6 +68,22 @@ pub(super) fn play(plan: &Plan, subject: &Subject, story: bool) -> Played {
     })
 }
 
+/// Plays under weather that never ends, and measures how ready the cluster is.
+pub(super) fn endure(plan: &Plan, subject: &Subject, weather: Weather, hours: u32) -> Endured {
+    let watch = Watch::new(plan, false);
+    let mut ready_per_mille = Vec::new();
+    match Stage::new(plan, subject, &watch) {
+        Ok(mut stage) => {
+            stage.world.set_weather(Some(weather));
+            for _ in 0..hours {
+                ready_per_mille.push(stage.hour());
+            }
+        }
+        Err(error) => watch.with(|oracle| oracle.violated("L5", None, || format!("cannot start: {error}"))),
+    }
+    Endured { ready_per_mille, violation: watch.with(|oracle| oracle.violation.take()) }
+}
+
 struct Stage<'a> {
     plan: &'a Plan,
     watch: Watch,
@@ -101,7 +118,7 @@ impl<'a> Stage<'a> {
         }
         script_victim(plan, &world);
         let executor = Spy::executor(world.executor(), &world, watch);
-        let executors = ExecutorTable::new().with_executor(executor);
+        let executors = ExecutorTable::new().with_executor((subject.executor)(executor));
         let store: Box<dyn StateStore> = Box::new(WatchedStore::new(watch));
         let store = (subject.store)(store);
         watch.with(|oracle| {
@@ -193,6 +210,26 @@ impl<'a> Stage<'a> {
         }
         self.reopen();
         self.watch.with(|oracle| oracle.violation.is_none())
+    }
+
+    /// An hour of weather. Answers with the share of it that the declared nodes were ready, in thousandths.
+    fn hour(&mut self) -> u32 {
+        let begin = self.timer.now();
+        let end = begin + Duration::from_hours(1);
+        let mut ready = Duration::ZERO;
+        let mut before = begin;
+        while self.timer.now() < end {
+            let nodes = u32::try_from(self.runner.driver().ready()).unwrap_or(u32::MAX);
+            if !self.step() {
+                break;
+            }
+            let now = self.timer.now();
+            ready += now.duration_since(before).unwrap_or_default() * nodes;
+            before = now;
+        }
+        let declared = u32::try_from(self.runner.driver().expanded().specs.len()).unwrap_or(u32::MAX);
+        let whole = before.duration_since(begin).unwrap_or_default() * declared.max(1);
+        u32::try_from(ready.as_millis() * 1000 / whole.as_millis().max(1)).unwrap_or(u32::MAX)
     }
 
     /// A driver whose store failed is left alone for a while, to see that it sends nothing, and then started
@@ -449,15 +486,15 @@ impl<'a> Stage<'a> {
         for slot in holds {
             self.runner.tell(DriverInput::Release { slot, by: HoldBy::Operator });
         }
-        for lease in unreachable_leases(&self.world) {
-            self.world.kill(&lease, "never became reachable");
-        }
         let last = now.checked_add(self.plan.echo()).unwrap_or(now);
         while self.timer.now() < last {
             if !self.step() {
                 return;
             }
             self.tidy_breaches();
+        }
+        for lease in unreachable_leases(&self.world) {
+            self.world.kill(&lease, "never became reachable");
         }
         let end = last.checked_add(self.plan.bound()).unwrap_or(last);
         if self.converge(end) {

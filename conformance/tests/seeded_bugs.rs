@@ -1,0 +1,93 @@
+//! Deliberate faults in decider, fold, application and around the driver, and which rule reports each first.
+//! A bug that nothing reports is a hole in the simulator; a rule that reports none is not known to bite.
+//!
+//! Run with `--nocapture` for the table, with how many schedules each took.
+
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test: a panic is a failed test"
+)]
+
+#[path = "seeded/applying.rs"]
+mod applying;
+#[path = "seeded/decider.rs"]
+mod decider;
+#[path = "seeded/folding.rs"]
+mod folding;
+#[path = "seeded/plant.rs"]
+mod plant;
+
+use conformance::simulate::{Options, RULES, explain, run_one};
+use plant::Bug;
+
+/// Schedules tried before a bug counts as missed.
+const SCHEDULES: u64 = 10_000;
+
+/// The first schedule that reports a bug, and the rule.
+fn first_report(bug: &Bug) -> Option<(u64, &'static str)> {
+    (1..=SCHEDULES).find_map(|seed| {
+        // A fresh copy for each schedule, so that each can be played again alone.
+        let options = Options { subject: (bug.plant)(), ..Options::default() };
+        run_one(seed, &options).violation.map(|violation| (seed, violation.rule))
+    })
+}
+
+fn all() -> Vec<Bug> {
+    let mut bugs = decider::bugs();
+    bugs.extend(folding::bugs());
+    bugs.extend(applying::bugs());
+    bugs
+}
+
+#[test]
+fn every_seeded_bug_is_reported_by_the_rule_it_breaks() {
+    let bugs = all();
+    assert!(bugs.len() >= 30, "{} bugs are too few", bugs.len());
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let table = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..Options::default().threads.get() {
+            scope.spawn(|| {
+                while let Some(bug) = bugs.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                    let report = first_report(bug);
+                    table.lock().unwrap().push((bug, report));
+                }
+            });
+        }
+    });
+    let mut table = table.into_inner().unwrap();
+    table.sort_by_key(|(bug, _)| bugs.iter().position(|other| other.name == bug.name));
+    let mut wrong = Vec::new();
+    for (bug, report) in &table {
+        let (schedules, rule) = match report {
+            Some((seed, rule)) => (seed.to_string(), *rule),
+            None => ("-".to_owned(), "nobody"),
+        };
+        println!("{:<56} {rule:<6} {schedules:>6}", bug.name);
+        if rule != bug.rule {
+            wrong.push(format!("{}: reported by {rule}, not by {}", bug.name, bug.rule));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let unproved: Vec<_> =
+        RULES.iter().filter(|(rule, _)| !bugs.iter().any(|bug| bug.rule == *rule)).collect();
+    // L5 is a rule about hours of trouble, not about one schedule: its own test watches it.
+    assert_eq!(
+        unproved.iter().map(|(rule, _)| *rule).collect::<Vec<_>>(),
+        ["L5"],
+        "rules that report no bug"
+    );
+}
+
+#[test]
+fn a_folded_stale_result_is_told_in_a_short_story() {
+    let bugs = all();
+    let bug = bugs.iter().find(|bug| bug.name == "folds a stale result").unwrap();
+    let (seed, _) = first_report(bug).expect("it is reported");
+    let options = Options { subject: (bug.plant)(), ..Options::default() };
+    let failure = explain(seed, &options).expect("it is reported again");
+    println!("{}", failure.story.join("\n"));
+    assert!(failure.story.len() < 15, "{} lines", failure.story.len());
+}
