@@ -135,8 +135,12 @@ pub trait Harness: Send + Sync + fmt::Debug + 'static {
     const VIRTUAL_TIME: bool;
 
     /// The cases that this world cannot put to the test, by name. A `#[test]` of the suite fails when any other case
-    /// is skipped, and when one of these is not. `None`: skips are printed and nothing more.
+    /// is skipped, and when one of these is not; see also [`Harness::MAY_SKIP`]. `None`: skips are printed and nothing more.
     const SKIPS: Option<&'static [&'static str]> = None;
+
+    /// Cases of which it depends on the machine or on who runs the suite (root may do everything) whether they can be
+    /// put to the test. Not to be listed in [`Harness::SKIPS`] as well.
+    const MAY_SKIP: &'static [&'static str] = &[];
 
     /// The executor under test; each call gives a new instance, which knows nothing of the earlier ones. This is
     /// what a restart of the driver looks like.

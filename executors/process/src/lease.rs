@@ -179,9 +179,10 @@ impl ProcessExecutor {
         match reserved {
             Ok(Ok(mut all)) => Ok(all.remove(&ctx.attempt.node).unwrap_or_default()),
             Ok(Err(error)) => {
-                let kind = match error {
+                let kind = match &error {
                     PortError::Exhausted { .. } => ExecutorErrorKind::Rejected(RejectReason::Capacity),
-                    PortError::Registry { .. } | PortError::Locked { .. } => ExecutorErrorKind::Unavailable,
+                    PortError::Registry { source, .. } => refusal(source),
+                    PortError::Locked { .. } => ExecutorErrorKind::Unavailable,
                 };
                 Err(failed(kind, context).with_source(error))
             }
@@ -192,6 +193,19 @@ impl ProcessExecutor {
 
 fn failed(kind: ExecutorErrorKind, context: String) -> ExecutorError {
     ExecutorError::new(kind, OperationKind::CreateLease, context)
+}
+
+/// Why nothing was made, as the file system says it.
+fn refusal(source: &io::Error) -> ExecutorErrorKind {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            ExecutorErrorKind::Rejected(RejectReason::Authorisation)
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ExecutorErrorKind::Rejected(RejectReason::Capacity)
+        }
+        _ => ExecutorErrorKind::Unavailable,
+    }
 }
 
 /// The lease that the attempt holds, if it does. A dead one is the end of the attempt, and nothing is left of
@@ -298,14 +312,8 @@ fn commit(
             if place.dir.is_dir() {
                 return Ok(());
             }
-            let kind = match source.kind() {
-                io::ErrorKind::PermissionDenied => ExecutorErrorKind::Rejected(RejectReason::Authorisation),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    ExecutorErrorKind::Rejected(RejectReason::Capacity)
-                }
-                // Without the rename there is no lease, whatever went wrong before.
-                _ => ExecutorErrorKind::Unavailable,
-            };
+            // Without the rename there is no lease, whatever went wrong before.
+            let kind = refusal(&source);
             Err(failed(kind, format!("cannot make the directory {} of {key}", place.dir.display()))
                 .with_source(source))
         }
