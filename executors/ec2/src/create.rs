@@ -16,7 +16,7 @@ use crate::config::Tokens;
 use crate::error::{Purpose, Telling, failed, telling};
 use crate::provider::{Ec2Provider, belongs, no_time};
 use crate::targets::Target;
-use crate::{endpoint, map, settings};
+use crate::{endpoint, map, validate};
 
 const EFFECT: OperationKind = OperationKind::CreateLease;
 
@@ -42,8 +42,10 @@ impl<'a> Creation<'a> {
         let invalid = |text: String| {
             ExecutorError::new(ExecutorErrorKind::Rejected(RejectReason::Validation), EFFECT, text)
         };
-        let shape = settings::read(&desired.template.shape).map_err(|problem| {
-            invalid(format!("{}: {}; correct the spec of {}", problem.pointer, problem.message, desired.id))
+        let shape = validate::shape(&desired.template.shape).map_err(|problems| {
+            let told = problems.iter().map(|problem| format!("{}: {}", problem.pointer, problem.message));
+            let told: Vec<_> = told.collect();
+            invalid(format!("{}; correct the spec of {}", told.join("; "), desired.id))
         })?;
         let candidate = candidate(&shape, ctx.candidate)
             .ok_or_else(|| invalid(format!("/shape/instance_types of {} is empty; name one", desired.id)))?;
@@ -215,7 +217,7 @@ mod tests {
     use crate::testing::{Scripted, context, owned, provider, wanted};
 
     async fn create(api: &Arc<Scripted>, mode: CreateMode) -> Result<CreateOutcome, ExecutorError> {
-        provider(&[("here", api)]).create(&context("web-0", 0), &wanted(), mode).await
+        provider(&[("eu-west-1", api)]).create(&context("web-0", 0), &wanted(), mode).await
     }
 
     /// How a create that may make something failed, and what it asked.
@@ -290,7 +292,7 @@ mod tests {
     async fn without_time_nothing_is_asked() {
         let api = Arc::new(Scripted::default());
         let ctx = OperationContext { deadline: std::time::SystemTime::UNIX_EPOCH, ..context("web-0", 0) };
-        let ended = provider(&[("here", &api)]).create(&ctx, &wanted(), CreateMode::CreateOrAdopt).await;
+        let ended = provider(&[("eu-west-1", &api)]).create(&ctx, &wanted(), CreateMode::CreateOrAdopt).await;
         assert_eq!(ended.unwrap_err().kind, ExecutorErrorKind::Unavailable);
         assert_eq!(api.asked(), [""; 0]);
     }

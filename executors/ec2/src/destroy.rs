@@ -109,7 +109,7 @@ mod tests {
 
     async fn destroy(script: Scripted) -> (Result<(), ExecutorErrorKind>, Vec<String>) {
         let api = Arc::new(script);
-        let ended = provider(&[("here", &api)]).destroy(&context("web-0", 0), &lease("i-1")).await;
+        let ended = provider(&[("eu-west-1", &api)]).destroy(&context("web-0", 0), &lease("i-1")).await;
         (ended.map_err(|error| error.kind), api.asked())
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let attempt = context("web-0", 0).attempt;
         let here = Arc::new(Scripted::default().shows(vec![ours("i-1", State::Terminated)]));
         let there = Arc::new(Scripted::default().hides(CallError::new(Reached::NoAnswer)));
-        let reading = provider(&[("here", &here), ("there", &there)]).find(&attempt).await;
+        let reading = provider(&[("eu-west-1", &here), ("eu-west-2", &there)]).find(&attempt).await;
         assert!(matches!(reading, Reading::Unknown { .. }), "{reading:?}");
     }
 }

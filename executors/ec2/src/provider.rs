@@ -151,7 +151,7 @@ impl LeaseProvider for Ec2Provider {
     }
 
     async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
-        let shape = validate::shape(group)?;
+        let shape = validate::shape(&group.template.shape)?;
         self.targets.learn(&Target::of_shape(&shape));
         if self.config.preflight {
             preflight::check(self, group, &shape).await?;

@@ -164,9 +164,10 @@ pub(crate) fn provider(regions: &[(&str, &Arc<Scripted>)]) -> Ec2Provider {
     Ec2Provider::with_connect(config, Arc::new(Scripts(scripts)))
 }
 
-/// What is wanted of the first slot, in the region `here`.
+/// What is wanted of the first slot, in the region `eu-west-1`.
 pub(crate) fn wanted() -> LogicalNodeSpec {
-    let shape = serde_json::json!({ "region": "here", "image": "ami-1", "instance_types": ["t3.small"] });
+    let shape =
+        serde_json::json!({ "region": "eu-west-1", "image": "ami-1", "instance_types": ["t3.small"] });
     let group = group(shape);
     executor_api::expand_node_group(&group).next().expect("a group of one")
 }
@@ -182,6 +183,6 @@ pub(crate) fn lease(id: &str) -> LeaseFacts {
         lease_id: LeaseId(id.to_owned()),
         provider: ProviderName::new("ec2").unwrap(),
         created_at: SystemTime::now().checked_sub(Duration::from_hours(1)),
-        attributes: BTreeMap::from([("region".to_owned(), "here".to_owned())]),
+        attributes: BTreeMap::from([("region".to_owned(), "eu-west-1".to_owned())]),
     }
 }

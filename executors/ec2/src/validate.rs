@@ -1,8 +1,9 @@
 //! What can be known to be wrong with a group without asking anybody. Every problem has its place in the group as
 //! the user wrote it.
 
+use executor_api::SpecProblem;
 use executor_api::spec::check_user_labels;
-use executor_api::{RunNodeGroupSpec, SpecProblem};
+use serde_json::Value;
 
 use crate::endpoint;
 use crate::settings::{self, Ec2Shape, Market};
@@ -13,9 +14,9 @@ const USER_DATA_LIMIT: usize = 16 * 1024;
 /// EC2's limit of tags per resource, less those that are ours.
 const USER_TAG_LIMIT: usize = 50 - 6;
 
-/// Checks `/shape` and hands it out.
-pub(crate) fn shape(group: &RunNodeGroupSpec) -> Result<Ec2Shape, Vec<SpecProblem>> {
-    let shape = settings::read(&group.template.shape).map_err(|problem| vec![problem])?;
+/// Checks a `/shape` and hands it out. A create does the same: what is flawed is not launched, whoever let it pass.
+pub(crate) fn shape(value: &Value) -> Result<Ec2Shape, Vec<SpecProblem>> {
+    let shape = settings::read(value).map_err(|problem| vec![problem])?;
     let mut check = Checker::default();
     check.id("/shape/image", &shape.image, "ami-");
     if let Some(region) = &shape.region {
@@ -179,15 +180,14 @@ fn is_id(value: &str, prefix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::group;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn problems(changes: &Value) -> Vec<String> {
         let mut value = json!({ "image": "ami-0a", "instance_types": ["t3.small"] });
         for (key, change) in changes.as_object().unwrap() {
             value[key] = change.clone();
         }
-        match shape(&group(value)) {
+        match shape(&value) {
             Ok(_) => Vec::new(),
             Err(found) => found.into_iter().map(|p| format!("{}: {}", p.pointer, p.message)).collect(),
         }

@@ -4,11 +4,14 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, and says where")]
 
 mod bench;
+mod joins;
 mod world;
 
 mod adoption;
+mod driven;
 mod killed;
 mod lifecycle;
 mod many;
 mod preflight;
 mod scenarios;
+mod suite;

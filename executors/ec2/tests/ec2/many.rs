@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use executor_api::{LeaseProvider as _, Life};
-use executor_ec2::{Ec2Config, Ec2Provider, Tokens};
+use executor_ec2::{Ec2Config, Ec2Provider, Target, Timeouts, Tokens};
 use serde_json::json;
 
 use crate::bench::{LATE, allowance, config, key, persist, provider, run, shape};
@@ -45,7 +45,10 @@ async fn all_at_once(region: &Region, provider: Ec2Provider, count: usize) {
     let living: BTreeSet<_> = region.living().into_iter().map(|one| one.id).collect();
     assert_eq!(held.len(), count);
     assert_eq!(living, held, "no duplicate, no orphan");
-    let listing = provider.list(&run()).await.unwrap();
+    // Five hundred take a while to list: with the times of the real world.
+    let target = Target { region: Some(region.name.to_owned()), endpoint_url: Some(region.url()) };
+    let patient = Ec2Config { timeouts: Timeouts::default(), targets: vec![target], ..config() };
+    let listing = Ec2Provider::new(patient).list(&run()).await.unwrap();
     assert_eq!(listing.leases.iter().filter(|one| one.life == Life::Live).count(), count);
     let fired = region.steer(&json!({}))["fired"].clone();
     assert!(fired[0].as_u64() > Some(0) && fired[1].as_u64() > Some(0), "the faults happened: {fired}");

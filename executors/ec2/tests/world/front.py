@@ -43,6 +43,7 @@ class Rule:
         cut      half of the answer, then a reset
         short    half of the answer, as if that were all of it
         nothing  a well-formed listing of nothing
+        forget-first    the oldest instance is gone without a trace before this call
         twice    it is acted upon twice, as if the token had not been seen
     """
 
@@ -84,7 +85,12 @@ class Front:
         rule = self.take(here, action, "before", parameters)
         if rule:
             entry["fault"] = rule["kind"]
-            out = self.twice(env, body) if rule["kind"] == "twice" else self.fault(rule, env, start)
+            if rule["kind"] == "forget-first":
+                name = scope.group(1)
+                nature.forget(name, nature.instances(name)[0]["id"])
+                out = None
+            else:
+                out = self.twice(env, body) if rule["kind"] == "twice" else self.fault(rule, env, start)
             if out is not None:
                 return out
         rule = self.take(here, action, "after", parameters)
