@@ -75,8 +75,8 @@ pub async fn start(config: ShellConfig) -> Result<DriverHandle, DriverError> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let image = loaded.map_err(DriverError::Load)?;
     let begin = TapeBegin { version, now, image, desired, policy, guard };
-    let tapes = journal.as_ref().is_some_and(Journal::wants_passes);
-    let taped = tapes.then(|| TapeEntry::Begin(Box::new(begin.clone())));
+    let wants_passes = journal.as_ref().is_some_and(Journal::wants_passes);
+    let taped = wants_passes.then(|| TapeEntry::Begin(Box::new(begin.clone())));
     let mut driver = begin.driver(executors.clone(), rules)?;
     if let (Some(journal), Some(entry)) = (&mut journal, taped) {
         driver.keep_tape();

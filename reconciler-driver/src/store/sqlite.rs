@@ -23,8 +23,9 @@ const TABLES: &str = "
     CREATE TABLE annotations (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 ";
 
-/// What brings a file of version 1, 2, ... to the next one. See the rule in [`store`](super).
-const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] = [];
+/// What brings a file of version 1, 2, ... to the next one: one step fewer than there are versions. See the rule in
+/// [`store`](super).
+const MIGRATIONS: &[&str] = &[];
 
 /// A state file.
 #[derive(Debug)]
@@ -243,4 +244,14 @@ fn encode<T: Serialize>(what: &str, value: &T) -> Result<String, StoreError> {
 
 fn decode<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|source| StoreError::Value { what: what.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_version_but_the_first_has_a_step_that_leads_to_it() {
+        assert_eq!(MIGRATIONS.len() + 1, usize::try_from(SCHEMA_VERSION).unwrap());
+    }
 }

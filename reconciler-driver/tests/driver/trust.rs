@@ -107,9 +107,9 @@ fn lost_state_is_made_anew_from_the_nodes_and_harms_none() {
     let desired = shape(1, vec![group("n", 3, 1)]);
     let expanded = Expanded::of(&desired).unwrap();
     let listings = [(ProviderName::new("fake").unwrap(), listed(&stage))].into();
-    let state = state_from_listings(&run(), &expanded, &listings, stage.timer.now()).unwrap();
-    assert!(state.next_attempt_id > 4);
-    let image = StateImage { state, desired: desired.clone(), ..image(&stage) };
+    let adopted = state_from_listings(&run(), &expanded, &listings, stage.timer.now()).unwrap();
+    assert!(adopted.next_attempt_id > 4);
+    let image = StateImage { state: adopted, desired: desired.clone(), ..image(&stage) };
     let mut runner = begin(&stage, Some(image), desired);
     assert_eq!(runner.run_until_settled(secs(60)).unwrap(), Settled::Converged);
     let after: Vec<_> = stage.world.existing_leases().iter().map(|lease| lease.id.clone()).collect();
