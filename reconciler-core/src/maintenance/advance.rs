@@ -50,12 +50,15 @@ fn next(look: Look<'_>) -> Next {
         let why = format!("{} pending: {}", pending.effect.id(), pending.effect);
         return Ok(Step::wait(Some(pending.deadline), why));
     }
-    if let (Recovery::Escalated, Some(open)) = (&state.recovery, &state.escalation) {
+    if state.recovery == Recovery::Escalated {
+        // The question is closed by then: what is asked comes second.
         if state.handed_over {
             spaced(look)?;
             return lease::give_up(look, "a person took over");
         }
-        return Ok(frozen(look, open));
+        if let Some(open) = &state.escalation {
+            return Ok(frozen(look, open));
+        }
     }
     divergence(look)?;
     match &state.recovery {
