@@ -132,6 +132,11 @@ impl MemoryPlanStore {
         Self::default()
     }
 
+    /// A store that holds this.
+    pub fn holding(record: PlanRecord) -> Self {
+        Self(Arc::new(Mutex::new(Kept { record: Some(record), log: Vec::new() })))
+    }
+
     /// What it holds.
     pub fn record(&self) -> Option<PlanRecord> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).record.clone()

@@ -79,6 +79,19 @@ impl Bench {
         self.timer.run(driven).expect("it waits for an alarm").unwrap_or_else(|error| panic!("{error:?}"));
     }
 
+    /// Drives until the process ends: after that long, or when it is told to.
+    pub(crate) fn drive_while(
+        &self,
+        driver: &mut MaintenanceDriver,
+        limit: Duration,
+        mut goes_on: impl FnMut() -> bool,
+    ) {
+        let end = self.timer.now() + limit;
+        let timer = self.timer.clone();
+        let driven = driver.drive(|_, _| timer.now() >= end || !goes_on());
+        self.timer.run(driven).unwrap().unwrap();
+    }
+
     /// From the first start to the end.
     pub(crate) fn to_the_end(&mut self) -> PlanState {
         let mut driver = self.start();

@@ -150,7 +150,7 @@ fn crash_between(io: &IoPolicy, moves: usize) -> Option<(Bench, PlanState)> {
 
 #[test]
 fn the_happy_path_survives_an_end_at_any_wait() {
-    let stride = std::env::var("STRIDE").ok().and_then(|text| text.parse().ok()).unwrap_or(41);
+    let stride = std::env::var("STRIDE").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
     for io in [IoPolicy::Continue, quiesce()] {
         let mut ends = BTreeMap::new();
         let mut moves = 1;

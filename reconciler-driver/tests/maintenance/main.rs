@@ -9,4 +9,5 @@ mod flips;
 mod operators;
 mod replies;
 mod stores;
+mod storms;
 mod traps;
