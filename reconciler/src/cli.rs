@@ -18,6 +18,8 @@ mod events;
 mod explain;
 mod holds;
 mod logs;
+#[cfg(feature = "host-fake")]
+mod maintenance;
 mod orphans;
 mod plan;
 mod replace;
@@ -25,6 +27,8 @@ mod replay;
 mod run;
 mod scale;
 mod schema;
+#[cfg(feature = "conformance")]
+mod simulate;
 mod status;
 mod validate;
 mod watch;
@@ -83,11 +87,17 @@ enum Command {
     /// Remove every node, then the run's state.
     #[command(visible_alias = "down")]
     Destroy(With<destroy::Args>),
+    /// Carry out a gated plan on hosts that exist already, one proved step at a time.
+    #[cfg(feature = "host-fake")]
+    Maintenance(With<maintenance::Args>),
     /// Print the JSON Schema of the cluster file, for editors.
     Schema,
     /// Put a provider to the test: run the suite that every executor passes.
     #[cfg(feature = "conformance")]
     Conformance(conformance::Args),
+    /// Play seeded schedules of the driver with every fault there is; tell the first that breaks a rule.
+    #[cfg(feature = "conformance")]
+    Simulate(simulate::Args),
     #[command(hide = true)]
     DemoNode(demo_node::Args),
 }
@@ -116,6 +126,10 @@ pub(crate) fn main(cli: Cli) -> ExitCode {
     #[cfg(feature = "conformance")]
     if let Command::Conformance(args) = &cli.command {
         return conformance::run(args);
+    }
+    #[cfg(feature = "conformance")]
+    if let Command::Simulate(args) = &cli.command {
+        return simulate::run(args);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let ended = match runtime {
@@ -156,9 +170,13 @@ async fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Resume(with) => holds::resume(&with.global.settle(before), with.args).await,
         Command::Release(with) => holds::release(&with.global.settle(before), with.args).await,
         Command::Destroy(with) => destroy::run(&with.global.settle(before), &with.args).await,
+        #[cfg(feature = "host-fake")]
+        Command::Maintenance(with) => maintenance::run(&with.global.settle(before), with.args).await,
         Command::Schema => schema::run(),
         #[cfg(feature = "conformance")]
         Command::Conformance(args) => Err(Failure::error(format!("runs outside of the runtime: {args:?}"))),
+        #[cfg(feature = "conformance")]
+        Command::Simulate(args) => Err(Failure::error(format!("runs outside of the runtime: {args:?}"))),
         Command::DemoNode(args) => Err(Failure::error(format!("not a command of its own: {args:?}"))),
     }
 }

@@ -1,0 +1,131 @@
+//! `reconciler maintenance`: gated plans from the command line. One file per thing to do: [`file`] reads the plan,
+//! [`site`] finds its state and its hosts, [`drive`] carries it out, [`show`] prints, [`ask`] speaks to the process
+//! that drives.
+//!
+//! Off by default: nothing runs unless the plan says `approved: true` *and* the command line says `--approve`.
+
+mod ask;
+mod drive;
+mod file;
+mod show;
+mod site;
+
+use std::path::PathBuf;
+
+use reconciler_core::maintenance::Answer;
+
+use super::args::{Format, Global};
+use super::failure::{Code, Failure};
+
+/// `reconciler maintenance`
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Command {
+    /// Check a plan and rehearse it to its end on a copy of its hosts; change nothing.
+    Plan(PlanArgs),
+    /// Carry a plan out. Needs `approved: true` in the plan and `--approve` here.
+    Run(RunArgs),
+    /// Show how far a plan is, what it asks, and what happened.
+    Status(StatusArgs),
+    /// Answer the question of a frozen plan.
+    Respond(RespondArgs),
+    /// Ask a running plan to go back to where it began.
+    Abort(AbortArgs),
+}
+
+/// `reconciler maintenance plan`
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct PlanArgs {
+    /// The plan's file.
+    plan: PathBuf,
+    /// How the result is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// `reconciler maintenance run`
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The plan's file.
+    plan: PathBuf,
+    /// Let it run. Counts only together with `approved: true` in the plan.
+    #[arg(long)]
+    approve: bool,
+    /// Only look: show what each gate sees and what would come next; change nothing.
+    #[arg(long, conflicts_with = "approve")]
+    observe: bool,
+    /// Begin anew where the plan is over, or where its simulated hosts ended with their process.
+    #[arg(long)]
+    again: bool,
+    /// Do not wait for the clock: simulated hosts live as fast as they can. A frozen plan ends the command.
+    #[arg(long)]
+    fast: bool,
+    /// Who lets it run.
+    #[arg(long, env = "USER", default_value = "somebody")]
+    who: String,
+    /// How steps are written: lines for people, or one JSON value a line.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// `reconciler maintenance status`
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// The plan's file.
+    plan: PathBuf,
+    /// Show everything that happened.
+    #[arg(long)]
+    timeline: bool,
+    /// How the result is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// `reconciler maintenance respond`
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct RespondArgs {
+    /// The plan's file.
+    plan: PathBuf,
+    /// The question's fingerprint, or at least its first eight digits.
+    #[arg(long, value_name = "FINGERPRINT")]
+    question: String,
+    /// One of the answers that the question offers.
+    #[arg(long, value_parser = answer)]
+    answer: Answer,
+    /// Who answers.
+    #[arg(long, env = "USER", default_value = "")]
+    who: String,
+}
+
+/// `reconciler maintenance abort`
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct AbortArgs {
+    /// The plan's file.
+    plan: PathBuf,
+    /// Who asks.
+    #[arg(long, env = "USER", default_value = "somebody")]
+    who: String,
+}
+
+pub(crate) async fn run(global: &Global, args: Args) -> Result<Code, Failure> {
+    match args.command {
+        Command::Plan(args) => drive::rehearse(&args),
+        Command::Run(args) => drive::run(global, args).await,
+        Command::Status(args) => show::status(global, &args),
+        Command::Respond(args) => ask::respond(global, args).await,
+        Command::Abort(args) => ask::abort(global, args).await,
+    }
+}
+
+fn answer(text: &str) -> Result<Answer, String> {
+    let known = [Answer::LookAgain, Answer::RetryStep, Answer::RollBack, Answer::HandOver];
+    known.into_iter().find(|answer| answer.as_str() == text).ok_or_else(|| {
+        let known: Vec<_> = known.iter().map(|answer| answer.as_str()).collect();
+        format!("answers are {}", known.join(", "))
+    })
+}
