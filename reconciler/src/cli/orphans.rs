@@ -94,7 +94,7 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
             } else {
                 None
             };
-            found.orphans.push(view(provider, &orphan, destroyed));
+            found.orphans.push(view(provider, &orphan, destroyed.as_ref()));
         }
     }
     let left = found.orphans.iter().any(|orphan| !orphan.destroyed);
@@ -107,11 +107,11 @@ fn in_use(stored: &Stored, named: &[String]) -> Result<BTreeSet<ProviderName>, F
     let image = &stored.image;
     let declared = image.desired.groups.iter().map(|group| group.template.provider.clone());
     let holding = image.state.nodes.values().map(|node| node.record.desired.template.provider.clone());
-    let mut names: BTreeSet<_> = declared.chain(holding).collect();
+    let mut wanted: BTreeSet<_> = declared.chain(holding).collect();
     for name in named {
-        names.insert(ProviderName::new(name).map_err(|error| Failure::error(error.to_string()))?);
+        wanted.insert(ProviderName::new(name).map_err(|error| Failure::error(error.to_string()))?);
     }
-    Ok(names)
+    Ok(wanted)
 }
 
 async fn destroy(
@@ -141,8 +141,8 @@ fn group_of(slot: &LogicalNodeId) -> Result<GroupId, String> {
     GroupId::new(group).map_err(|error| error.to_string())
 }
 
-fn view(provider: &ProviderName, orphan: &Orphan, destroyed: Option<Result<(), String>>) -> OrphanView {
-    let state = match (&destroyed, orphan.age) {
+fn view(provider: &ProviderName, orphan: &Orphan, destroyed: Option<&Result<(), String>>) -> OrphanView {
+    let state = match (destroyed, orphan.age) {
         (Some(Ok(())), _) => "destroyed".to_owned(),
         (Some(Err(error)), _) => format!("not destroyed: {error}"),
         (None, OrphanAge::Enough) => "may be destroyed with --destroy".to_owned(),
