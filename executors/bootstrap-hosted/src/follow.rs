@@ -281,6 +281,8 @@ impl<'a, T: Transport> Follower<'a, T> {
     /// Waits, and answers whether the session was cancelled from here meanwhile.
     async fn rest(&self, pause: Duration) -> bool {
         let until = Instant::now() + pause;
+        // A node that joined is watched for a long time; its record need not be read often.
+        let look = Duration::from_millis(if self.joined { 2000 } else { 500 });
         loop {
             match self.boot.records.load(&self.record.attempt) {
                 Ok(Some(record)) if record.cancelled => return true,
@@ -291,7 +293,7 @@ impl<'a, T: Transport> Follower<'a, T> {
             if left.is_zero() {
                 return false;
             }
-            sleep(left.min(Duration::from_millis(500))).await;
+            sleep(left.min(look)).await;
         }
     }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::settings::ProbeBoot;
 
 /// How soon a session that was ended elsewhere stops being watched here.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Waits for nodes that start by themselves.
 #[derive(Debug)]

@@ -295,8 +295,8 @@ impl LeaseProvider for Machines {
         // The fake would take the boot settings for its own.
         let mut desired = desired.clone();
         Arc::make_mut(&mut desired.template).boot = BootSpec::default();
-        let made = self.fake.leases().create(ctx, &desired, mode).await?;
-        Ok(match made {
+        let outcome = self.fake.leases().create(ctx, &desired, mode).await?;
+        Ok(match outcome {
             CreateOutcome::Leased { lease, .. } => {
                 CreateOutcome::Leased { lease, endpoint: Some(self.endpoint.clone()) }
             }
