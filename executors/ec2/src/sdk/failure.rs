@@ -38,7 +38,7 @@ fn reached<E>(error: &SdkError<E, HttpResponse>) -> Reached
 where
     E: Error + 'static,
 {
-    let no_credentials = chain(error).any(|cause| cause.is::<CredentialsError>());
+    let no_credentials = chain(error).any(<dyn Error>::is::<CredentialsError>);
     match error {
         _ if no_credentials => Reached::NoCredentials,
         SdkError::ConstructionFailure(_) => Reached::NotBuilt,

@@ -38,6 +38,8 @@ fn world() -> Result<&'static World, &'static str> {
 }
 
 fn start() -> Result<World, String> {
+    // Kept by the test harness, and shown with a test that fails.
+    let _ = tracing_subscriber::fmt().with_test_writer().try_init();
     let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
     let setup = Command::new(tests.join("setup")).stderr(Stdio::inherit()).output();
     let setup = setup.map_err(|error| format!("cannot run tests/setup: {error}"))?;
