@@ -1,5 +1,7 @@
 //! `reconciler maintenance` as a person uses it, on the simulated hosts of `examples/`.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -63,9 +65,8 @@ fn a_plan_without_an_io_policy_is_refused() {
     let desk = Desk::new();
     let plan = desk.state.path().join("plan.yaml");
     let text = std::fs::read_to_string(example("bond-flip.yaml")).unwrap();
-    let text: String =
-        text.lines().filter(|line| !line.starts_with("io:")).map(|line| format!("{line}\n")).collect();
-    std::fs::write(&plan, text).unwrap();
+    let text: Vec<_> = text.lines().filter(|line| !line.starts_with("io:")).collect();
+    std::fs::write(&plan, text.join("\n")).unwrap();
     let (code, text) = desk.run(&["plan", plan.to_str().unwrap()]);
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("io"), "{text}");

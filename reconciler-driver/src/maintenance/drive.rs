@@ -69,11 +69,11 @@ pub enum MaintenanceError {
         /// The plan.
         uid: String,
         /// Why.
-        source: PlanStoreError,
+        source: Box<PlanStoreError>,
     },
     /// The store could not be read.
     #[error("the plan cannot be read from its store")]
-    Load(#[source] PlanStoreError),
+    Load(#[source] Box<PlanStoreError>),
 }
 
 /// Why a reply was not taken.
@@ -141,7 +141,7 @@ impl MaintenanceDriver {
             return Err(MaintenanceError::Problems { uid: plan.uid.to_string(), problems });
         }
         let mut start = start;
-        if let Some(stored) = start.store.load().map_err(MaintenanceError::Load)? {
+        if let Some(stored) = start.store.load().map_err(|error| MaintenanceError::Load(Box::new(error)))? {
             return Err(MaintenanceError::AlreadyFiled { stored: stored.plan.uid.to_string() });
         }
         let now = start.hands.timer.now();
@@ -153,7 +153,11 @@ impl MaintenanceDriver {
 
     /// Takes up what was stored. An operation that was under way has an unknown outcome now.
     pub fn resume(mut start: Start) -> Result<Self, MaintenanceError> {
-        let record = start.store.load().map_err(MaintenanceError::Load)?.ok_or(MaintenanceError::NotFiled)?;
+        let record = start
+            .store
+            .load()
+            .map_err(|error| MaintenanceError::Load(Box::new(error)))?
+            .ok_or(MaintenanceError::NotFiled)?;
         let mut driver = Self::new(start, record);
         if let Some(pending) = &driver.record.state.pending {
             let id = pending.effect.id();
@@ -180,7 +184,7 @@ impl MaintenanceDriver {
         let applied = (self.rules.apply)(plan, state, &step, now);
         let mut outcome = None;
         let next = match applied {
-            Ok(Applied::Nothing) => self.look_again(&step, now),
+            Ok(Applied::Nothing) => look_again(&step, now),
             Ok(Applied::Changed) => {
                 self.commit(step.to_string())?;
                 now
@@ -290,15 +294,6 @@ impl MaintenanceDriver {
         }
     }
 
-    /// When to look again after a step that waits.
-    fn look_again(&self, step: &Step, now: SystemTime) -> SystemTime {
-        let soon = now.checked_add(LOOK_EVERY).unwrap_or(now);
-        match &step.act {
-            Act::Wait { until: Some(until) } if *until > now => soon.min(*until),
-            _ => soon,
-        }
-    }
-
     fn lease(&self) -> Option<LeaseRecord> {
         self.observed.lock.as_ref()?.value()?.lease.clone()
     }
@@ -317,16 +312,25 @@ impl MaintenanceDriver {
         let at = self.hands.timer.now();
         let phase = self.record.state.label();
         if self.failed {
-            let source = PlanStoreError::Other("an earlier write failed".to_owned());
+            let source = Box::new(PlanStoreError::Other("an earlier write failed".to_owned()));
             return Err(MaintenanceError::Store { uid: uid(), source });
         }
         self.record.seq = self.record.seq.saturating_add(1);
         if let Err(source) = self.store.commit(&self.record, &LogLine { at, phase, what: line }) {
             let uid = uid();
             self.failed = true;
-            return Err(MaintenanceError::Store { uid, source });
+            return Err(MaintenanceError::Store { uid, source: Box::new(source) });
         }
         Ok(())
+    }
+}
+
+/// When to look again after a step that waits.
+fn look_again(step: &Step, now: SystemTime) -> SystemTime {
+    let soon = now.checked_add(LOOK_EVERY).unwrap_or(now);
+    match &step.act {
+        Act::Wait { until: Some(until) } if *until > now => soon.min(*until),
+        _ => soon,
     }
 }
 

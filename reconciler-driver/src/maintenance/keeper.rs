@@ -1,5 +1,6 @@
 //! Keeps the lease: watches the record as a candidate, renews it as its holder. Decides nothing.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use executor_api::host::{
@@ -56,7 +57,7 @@ impl Keeper {
         let Some(lease) = self.ours.clone() else {
             return Err("the lock's record does not show the lease as ours".to_owned());
         };
-        let (lock, within) = (hands.lock.clone(), lease.ttl / 3);
+        let (lock, within) = (Arc::clone(&hands.lock), lease.ttl / 3);
         let sent = hands.timer.now();
         let renewed = ask(hands, within, "renewing the lease", async move { lock.renew(&lease).await }).await;
         match renewed {

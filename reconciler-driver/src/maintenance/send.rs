@@ -113,7 +113,7 @@ async fn lock(
     lease: Option<LeaseRecord>,
 ) -> Outcome {
     let lock = &hands.lock;
-    let held = lease.filter(|lease| lease.holder == *me).ok_or_else(|| HostFailure {
+    let ours = lease.filter(|lease| lease.holder == *me).ok_or_else(|| HostFailure {
         kind: HostErrorKind::Refused,
         message: "the lock's record does not show the lease as ours; read it again".to_owned(),
     });
@@ -124,10 +124,10 @@ async fn lock(
         }
         LockAction::PlaceHold => {
             let hold = PlanHold { plan: plan.uid.clone(), since: hands.timer.now() };
-            lock.place_hold(&held?, &hold).await
+            lock.place_hold(&ours?, &hold).await
         }
-        LockAction::LiftHold => lock.lift_hold(&held?, &plan.uid).await,
-        LockAction::ReleaseLease => lock.release(&held?).await,
+        LockAction::LiftHold => lock.lift_hold(&ours?, &plan.uid).await,
+        LockAction::ReleaseLease => lock.release(&ours?).await,
     };
     written.map(|()| EffectDone::LockWritten).map_err(|error| refused(&error))
 }

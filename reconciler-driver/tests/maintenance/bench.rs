@@ -71,12 +71,12 @@ impl Bench {
     ) {
         let end = self.timer.now() + limit;
         let timer = self.timer.clone();
-        let driven = driver.drive(|driver, pass| {
+        let passes = driver.drive(|driver, pass| {
             assert_eq!(violations(driver.plan(), driver.state()), Vec::<&str>::new(), "{}", self.told());
             each(driver, pass);
             timer.now() >= end
         });
-        self.timer.run(driven).expect("it waits for an alarm").unwrap_or_else(|error| panic!("{error:?}"));
+        self.timer.run(passes).unwrap().unwrap_or_else(|error| panic!("{error:?}"));
     }
 
     /// Drives until the process ends: after that long, or when it is told to.
@@ -88,12 +88,12 @@ impl Bench {
     ) {
         let end = self.timer.now() + limit;
         let timer = self.timer.clone();
-        let driven = driver.drive(|_, _| timer.now() >= end || !goes_on());
-        self.timer.run(driven).unwrap().unwrap();
+        let passes = driver.drive(|_, _| timer.now() >= end || !goes_on());
+        self.timer.run(passes).unwrap().unwrap();
     }
 
     /// From the first start to the end.
-    pub(crate) fn to_the_end(&mut self) -> PlanState {
+    pub(crate) fn finish(&mut self) -> PlanState {
         let mut driver = self.start();
         self.drive(&mut driver, HOUR, |_, _| {});
         self.check(driver.state());

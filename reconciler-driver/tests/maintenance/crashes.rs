@@ -66,7 +66,7 @@ fn crash_at_write(
         },
         Err(error) => assert!(matches!(error, MaintenanceError::Store { .. }), "{error}"),
     }
-    let state = bench.to_the_end();
+    let state = bench.finish();
     let last = last.lock().unwrap().clone();
     Some((bench, state, last))
 }
@@ -144,7 +144,7 @@ fn crash_between(io: &IoPolicy, moves: usize) -> Option<(Bench, PlanState)> {
         }
     }
     drop(first);
-    let state = bench.to_the_end();
+    let state = bench.finish();
     Some((bench, state))
 }
 

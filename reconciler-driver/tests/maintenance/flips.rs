@@ -10,7 +10,7 @@ use crate::bench::{Bench, HOUR, busy, quiesce, v};
 fn a_flip_completes_under_either_policy_while_machines_write_on_both_hosts() {
     for io in [quiesce(), IoPolicy::Continue] {
         let mut bench = Bench::new(&busy(), io);
-        let state = bench.to_the_end();
+        let state = bench.finish();
         assert_eq!((state.phase, &state.recovery), (Phase::Complete, &Recovery::Forward), "{}", bench.told());
         assert_eq!(bench.modes(), [BondMode::BalanceRr, BondMode::BalanceRr]);
         assert!(bench.world.is_in_sync() && bench.world.acknowledged() > 50);

@@ -52,7 +52,10 @@ impl Sleeper {
     }
 
     fn woke(&self, outcome: &Result<HostReport, HostError>) {
-        let kind = outcome.as_ref().map(Clone::clone).map_err(|error| error.kind.clone());
+        let kind = match outcome {
+            Ok(report) => Ok(report.clone()),
+            Err(error) => Err(error.kind.clone()),
+        };
         self.sleeps.lock().unwrap().woken = Some(kind);
     }
 }

@@ -19,7 +19,9 @@ fn befalls(scenario: &Scenario, phase: Phase, incidents: &[Incident]) -> (Bench,
     bench.drive(&mut driver, HOUR, |driver, _| {
         if driver.state().phase == phase && !done {
             done = true;
-            incidents.iter().for_each(|incident| world.befall(incident));
+            for incident in incidents {
+                world.befall(incident);
+            }
         }
     });
     assert!(done, "never in {phase}: {}", bench.told());
@@ -31,7 +33,7 @@ fn with_fault(rule: Rule) -> (Bench, PlanState) {
     let mut scenario = busy();
     scenario.faults.push(rule);
     let mut bench = Bench::new(&scenario, IoPolicy::Continue);
-    let state = bench.to_the_end();
+    let state = bench.finish();
     (bench, state)
 }
 
@@ -101,13 +103,13 @@ fn h24_migrations_that_do_not_end_or_come_back_hold_the_plan() {
         let migrates = Incident::Migrates { vm: v(1), to: w(2), fate: fate.clone(), past_the_shield: false };
         scenario.incidents.push(at(migrates));
         let mut bench = Bench::new(&scenario, IoPolicy::Continue);
-        let state = bench.to_the_end();
+        let state = bench.finish();
         assert_eq!(state.phase == Phase::Complete, completes, "{fate:?}: {}", bench.told());
     }
     let mut scenario = busy();
     scenario.incidents.push(at(Incident::EvacuationMark { vm: v(1), marked: true }));
     let mut bench = Bench::new(&scenario, IoPolicy::Continue);
-    let state = bench.to_the_end();
+    let state = bench.finish();
     assert_ne!(state.phase, Phase::Complete, "{}", bench.told());
     assert_eq!(bench.deeds("disconnect"), 0);
 }
@@ -124,7 +126,7 @@ fn h25_a_pin_that_is_not_in_effect_holds_the_plan_and_originals_survive_a_restar
     let stopped =
         first.drive(|_, _| world.vms().vms.values().any(|vm| vm.declared == EvictionSetting::PINNED));
     bench.timer.run(stopped).unwrap().unwrap();
-    let state = bench.to_the_end();
+    let state = bench.finish();
     assert_eq!((bench.starts, state.phase), (2, Phase::Complete), "{}", bench.told());
     let machines = bench.world.vms().vms;
     assert_eq!(machines[&v(1)].declared, EvictionSetting::Set(EvictionStrategy::LiveMigrate));

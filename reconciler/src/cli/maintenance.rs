@@ -50,6 +50,7 @@ pub(crate) struct PlanArgs {
 
 /// `reconciler maintenance run`
 #[derive(Debug, Clone, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct RunArgs {
     /// The plan's file.
     plan: PathBuf,

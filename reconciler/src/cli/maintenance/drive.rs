@@ -72,10 +72,10 @@ pub(super) async fn run(global: &Global, args: RunArgs) -> Result<Code, Failure>
     let mut driver = MaintenanceDriver::file(start, plan, Some(approval)).map_err(failed)?;
     let mailbox = site::open(&dir)?;
     let live = Live { mailbox, format: args.output, begun: timer.now(), stays: virtual_clock.is_none() };
-    let driven = live.drive(&mut driver, timer.as_ref());
+    let drive = live.drive(&mut driver, timer.as_ref());
     match &virtual_clock {
-        Some(clock) => clock.run(driven).unwrap_or(Ok(()))?,
-        None => driven.await?,
+        Some(clock) => clock.run(drive).unwrap_or(Ok(()))?,
+        None => drive.await?,
     }
     if args.output == Format::Table {
         line(format!("plan {}: {}{}", driver.plan().uid, driver.state().label(), truth(&world)))?;

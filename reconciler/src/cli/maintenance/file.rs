@@ -114,7 +114,7 @@ impl Loaded {
             approved: file.approved,
             module_floor: file.module_floor,
             probe: file.probe,
-            pace: file.pace.over(Pace::default()),
+            pace: file.pace.over(&Pace::default()),
         };
         let problems: Vec<_> = plan.problems().iter().map(ToString::to_string).collect();
         if problems.is_empty() {
@@ -125,7 +125,7 @@ impl Loaded {
 }
 
 impl PaceText {
-    fn over(&self, usual: Pace) -> Pace {
+    fn over(&self, usual: &Pace) -> Pace {
         let or = |text: Option<DurationText>, usual: Duration| text.map_or(usual, |text| text.0);
         Pace {
             evidence_max_age: or(self.evidence_max_age, usual.evidence_max_age),
