@@ -60,7 +60,10 @@ fn complete(summary: &Summary) -> Result<Code, Failure> {
     if summary.schedules < ENOUGH || missed.is_empty() {
         return Ok(Code::Done);
     }
-    Err(Failure::error(format!("these never happened, so nothing is proved about them: {}", missed.join(", "))))
+    Err(Failure::error(format!(
+        "these never happened, so nothing is proved about them: {}",
+        missed.join(", ")
+    )))
 }
 
 fn story(seed: u64, options: &Options) -> Result<Code, Failure> {
