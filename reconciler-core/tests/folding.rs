@@ -594,3 +594,20 @@ fn an_address_is_never_an_identity() {
     let same = NodeObservation::EndpointChanged { lease: lease().lease_id, endpoint: endpoint() };
     check(node().ready(), same, expect!["nothing"]);
 }
+
+#[test]
+fn a_candidate_is_spent_only_by_a_proved_lack_and_only_while_nothing_is_unknown() {
+    let tried = |node: Build, observation| {
+        let mut node = node.0;
+        fold(&mut node, observation, at(10), &RetryPolicy::default());
+        node.extra.candidate.0
+    };
+    let refused = |reason| err(0, ExecutorErrorKind::Rejected(reason));
+    assert_eq!(tried(node().pending(CREATE), refused(RejectReason::Capacity)), 1);
+    assert_eq!(tried(node().pending(CREATE), refused(RejectReason::Quota)), 1);
+    assert_eq!(tried(node().pending(CREATE), refused(RejectReason::Validation)), 0);
+    assert_eq!(tried(node().pending(CREATE), err(0, ExecutorErrorKind::Unavailable)), 0);
+    assert_eq!(tried(node().pending(CREATE), timed_out(0)), 0);
+    let looking = node().unknown(CREATE, 60).pending(CREATE).adopt_only();
+    assert_eq!(tried(looking, refused(RejectReason::Capacity)), 0);
+}

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use executor_api::{EffectFailure, ExecutorErrorKind, OperationKind, Visibility};
+use executor_api::{EffectFailure, ExecutorErrorKind, OperationKind, RejectReason, Visibility};
 
 use super::{Fact, Folded, later, lease_gone, session, settle};
 use crate::cluster::policy::RetryPolicy;
@@ -33,6 +33,15 @@ pub(super) fn failed(
         }
         ExecutorErrorKind::Ambiguous if kind.is_creating() && !pending.extra.adopt_only => {
             mark(node, kind, visibility, now);
+        }
+        // The candidate that was tried is proved to have nothing: the next call tries the next one. Not while
+        // an earlier outcome is unknown, which may have been another candidate's.
+        ExecutorErrorKind::Rejected(RejectReason::Capacity | RejectReason::Quota)
+            if kind == OperationKind::CreateLease
+                && !pending.extra.adopt_only
+                && node.retry.ambiguous_operation.is_none() =>
+        {
+            node.extra.candidate.0 = node.extra.candidate.0.saturating_add(1);
         }
         // A refusal proves that its own call made nothing; a mark left by an earlier one stands.
         ExecutorErrorKind::Rejected(_) | ExecutorErrorKind::Unavailable | ExecutorErrorKind::Ambiguous => {}
