@@ -469,6 +469,12 @@ impl<'a> Stage<'a> {
 
     /// No more disturbances: what lasts is put right by hand, and the cluster must become what was declared.
     fn peace(&mut self) {
+        if self.watch.with(|oracle| oracle.store_failed) {
+            // Whoever is told something now would forget it.
+            self.watch.with(Oracle::reborn);
+            self.crash();
+            self.observe();
+        }
         let now = self.timer.now();
         self.watch.with(|oracle| {
             oracle.calm = true;

@@ -13,7 +13,7 @@ use executor_api::{
     RunId, RunNodeGroupSpec, SpecProblem, Visibility,
 };
 
-use crate::site::{Directory, Seen, doubtful, gone, identity, provider};
+use crate::site::{Directory, Seen, doubtful, gone, provider};
 
 static HIDDEN: AtomicU32 = AtomicU32::new(0);
 
