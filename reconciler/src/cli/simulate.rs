@@ -44,7 +44,8 @@ fn try_run(args: &Args) -> Result<Code, Failure> {
         return story(seed, &options);
     }
     let first = args.seed.unwrap_or(1);
-    let count = args.seeds.unwrap_or(if args.seed.is_some() { 1 } else { 1000 });
+    let alone = if args.seed.is_some() { 1 } else { 1000 };
+    let count = args.seeds.unwrap_or(alone);
     let summary = run_many(first, count, &options);
     line(summary.to_string())?;
     if let Some(failure) = &summary.failure {
