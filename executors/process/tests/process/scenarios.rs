@@ -40,7 +40,7 @@ async fn descendants_that_escape_the_group_end_with_the_node() {
     let begun = Instant::now();
     world.leave_nothing(&[&node]).await;
     assert_eq!(sleepers(), []);
-    assert!(begun.elapsed() < Duration::from_secs(2), "none of them needed SIGKILL: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(4), "none of them needed SIGKILL: {:?}", begun.elapsed());
 }
 
 /// H16, the other way round: the program goes, its server stays.
