@@ -24,9 +24,10 @@ pub struct Page {
 }
 
 impl FakeProvider {
-    /// One page of a run's listing, from the `from`th lease on; see [`FakeWorld::set_page`](crate::FakeWorld::set_page). What [`list`] is made
-    /// of, and what a caller who puts the pages together himself must see to.
+    /// One page of a run's listing, from the `from`th lease on; see [`set_page`]. What [`list`] is made of, and
+    /// what a caller who puts the pages together himself must see to.
     ///
+    /// [`set_page`]: crate::FakeWorld::set_page
     /// [`list`]: executor_api::LeaseProvider::list
     pub async fn page(&self, run: &RunId, from: usize) -> Page {
         self.page_as(run, from, None).await
