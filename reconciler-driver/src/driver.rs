@@ -331,9 +331,11 @@ impl ClusterDriver {
         self.state.nodes.keys().chain(self.expanded.specs.keys()).cloned().collect()
     }
 
-    /// Whether everything is as declared, as of the accepted generation.
+    /// Whether everything is as declared, as of the accepted generation. Never of a state that is not trusted
+    /// yet: an old copy may say so of nodes that are gone.
     pub fn is_converged(&self) -> bool {
-        self.state.observed_generation == self.shape.generation
+        !self.guard.waits()
+            && self.state.observed_generation == self.shape.generation
             && self.state.nodes.len() == self.expanded.specs.len()
             && self.index.converged() == self.expanded.specs.len()
     }
@@ -373,7 +375,13 @@ impl ClusterDriver {
     }
 
     /// Sessions to listen to that no pass has reported yet. Taken at start, before the first pass.
+    ///
+    /// None while the state is not trusted yet, for what they would tell changes it; the first pass reports them
+    /// then.
     pub fn take_attachments(&mut self) -> Vec<Attachment> {
+        if self.guard.waits() {
+            return Vec::new();
+        }
         std::mem::take(&mut self.attach)
     }
 

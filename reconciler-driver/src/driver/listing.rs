@@ -38,6 +38,10 @@ impl ClusterDriver {
             self.note(None, Happening::ListingRecovered { provider: provider.clone() });
         }
         self.examine(&provider, &listing);
+        // What contradicts the state does not change it either.
+        if self.guard.alarm().is_some() {
+            return;
+        }
         let mut live: BTreeMap<(LogicalNodeId, NodeAttemptId), Vec<LeaseId>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         let mut strange = BTreeSet::new();

@@ -61,6 +61,25 @@ fn an_old_copy_of_the_state_changes_nothing_and_says_so() {
 }
 
 #[test]
+fn a_state_that_is_not_trusted_yet_has_not_converged_and_learns_nothing() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 2, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    let old = image(&stage);
+    let replaced = stage.world.existing_leases().first().map(|lease| lease.id.clone()).unwrap();
+    stage.world.kill(&replaced, "replaced");
+    stage.settle(60);
+    // The old copy says that everything is as declared; one of its nodes is gone.
+    let mut runner = begin(&stage, Some(old.clone()), shape(1, vec![group("n", 2, 1)]));
+    // A process that starts again is guarded before it listens to anybody.
+    runner.crash().unwrap();
+    assert!(!runner.driver().is_converged());
+    assert_eq!(distrust(&mut runner).0, Distrusted::Older);
+    assert!(!runner.driver().is_converged());
+    let nodes = |state: &reconciler_core::ClusterState| state.nodes.clone();
+    assert_eq!(nodes(runner.driver().state()), nodes(&old.state));
+}
+
+#[test]
 fn an_empty_state_beside_living_nodes_of_the_name_changes_nothing() {
     let mut stage = Stage::with(shape(1, vec![group("n", 2, 1)]), policy(), FakeBehaviour::instant());
     stage.settle(60);
