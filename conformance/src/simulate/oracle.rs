@@ -175,6 +175,14 @@ impl Oracle {
         }
     }
 
+    /// The driver took this for the present.
+    pub(super) fn clock(&mut self, now: SystemTime) {
+        let earlier = self.last_now.replace(now);
+        self.demand(earlier.is_none_or(|last| last <= now), "P9", None, || {
+            "the driver's time went back".to_owned()
+        });
+    }
+
     pub(super) fn count(&mut self, name: &'static str) {
         *self.counts.entry(name).or_default() += 1;
     }

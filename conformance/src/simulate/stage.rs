@@ -312,12 +312,9 @@ impl<'a> Stage<'a> {
             let mut copy = node.clone();
             let told = NodeObservation::Completed(report);
             // The watched fold itself finds what is wrong.
-            let _ = (self.runner_rules().fold)(&mut copy, told, self.timer.now(), &self.plan.policy);
+            let now = self.runner.driver().now();
+            let _ = (self.runner.rules().fold)(&mut copy, told, now, &self.plan.policy);
         }
-    }
-
-    fn runner_rules(&self) -> reconciler_driver::Rules {
-        self.runner.rules().clone()
     }
 
     /// Time is about to move: whatever can be done now has been.
