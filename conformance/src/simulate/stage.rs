@@ -270,6 +270,7 @@ impl<'a> Stage<'a> {
                 oracle.tell(now, || "! the process dies and starts again".to_owned());
                 restored(oracle, driver);
             }
+            oracle.clock(driver.now());
             truth.update(world, oracle);
             truth.check_known(state, oracle);
             if let Some(violation) = check::violations(state).first() {
