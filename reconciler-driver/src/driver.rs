@@ -483,7 +483,7 @@ impl ClusterDriver {
     }
 }
 
-/// A time, or the end of the calendar.
-fn later(at: SystemTime, delay: Duration) -> SystemTime {
+/// `at + delay`, or the time itself where the calendar ends.
+pub(crate) fn later(at: SystemTime, delay: Duration) -> SystemTime {
     at.checked_add(delay).unwrap_or(at)
 }

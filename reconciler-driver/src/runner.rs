@@ -12,7 +12,7 @@ use executor_api::{ObservationReport, ObservationSink, Timer};
 use reconciler_core::{ClusterShape, RetryPolicy};
 
 use crate::dispatch::{Dispatcher, Order};
-use crate::driver::{ClusterDriver, DesiredChange, DriverInput, PassReport, TapeEntry};
+use crate::driver::{ClusterDriver, DesiredChange, DriverInput, PassReport, TapeEntry, later};
 use crate::error::{DesiredRejected, DriverError};
 use crate::event::{Event, Happening};
 use crate::executors::ExecutorTable;
@@ -476,8 +476,4 @@ fn dispatcher(
         heard.lock().unwrap_or_else(PoisonError::into_inner).push_back(report);
     });
     Dispatcher::new(driver.run().clone(), executors.clone(), Arc::new(timer.clone()), sink)
-}
-
-fn later(at: SystemTime, delay: Duration) -> SystemTime {
-    at.checked_add(delay).unwrap_or(at)
 }
