@@ -10,19 +10,18 @@ use crate::bench::Bench;
 use crate::harness::CannotInject;
 
 /// A case on its way.
-type Running = Pin<Box<dyn Future<Output = CaseResult> + Send>>;
+pub(crate) type Running = Pin<Box<dyn Future<Output = CaseResult> + Send>>;
 
-/// One promise, put to the test.
-#[derive(Clone, Copy)]
-pub struct Case {
+/// One promise, put to the test on a bench: that of the executors unless another is named.
+pub struct Case<B = Bench> {
     /// `promise::what_it_shows`
     pub name: &'static str,
     /// The promise that it belongs to; a heading of the trait docs.
     pub promise: &'static str,
-    pub(crate) run: fn(Arc<Bench>) -> Running,
+    pub(crate) run: fn(Arc<B>) -> Running,
 }
 
-impl fmt::Debug for Case {
+impl<B> fmt::Debug for Case<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Case").field(&self.name).finish()
     }

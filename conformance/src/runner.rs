@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bench::Bench;
-use crate::case::{Case, CaseEnd};
+use crate::case::{Case, CaseEnd, Running};
 use crate::cases::CASES;
 use crate::harness::Harness;
 use crate::report::{Report, Verdict};
 
 /// There is no case of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no case {0:?}; a name is a promise and a case, such as {example:?}", example = CASES[0].name)]
-pub struct UnknownCase(
+#[error("there is no case {name:?}; a name is a promise and a case, such as {example:?}")]
+pub struct UnknownCase {
     /// The name as given.
-    pub String,
-);
+    pub name: String,
+    /// One that there is.
+    pub example: &'static str,
+}
 
 /// Runs every case, or the one named. Blocks; not to be called from within a runtime.
 ///
@@ -36,7 +38,7 @@ pub fn run_suite_telling<H: Harness>(
 ) -> Result<Report, UnknownCase> {
     let chosen: Vec<&Case> = CASES.iter().filter(|case| only.is_none_or(|name| name == case.name)).collect();
     if let (Some(name), true) = (only, chosen.is_empty()) {
-        return Err(UnknownCase(name.to_owned()));
+        return Err(UnknownCase { name: name.to_owned(), example: CASES[0].name });
     }
     let mut report = Report::default();
     for case in chosen {
@@ -70,17 +72,33 @@ pub fn run_named<H: Harness>(make: impl Fn() -> H, name: &str) {
 const PATIENCES: u32 = 20;
 
 fn run_case<H: Harness>(make: &impl Fn() -> H, case: &Case) -> Verdict {
+    let open = || {
+        let bench = Arc::new(Bench::new(make()));
+        let patience = bench.patience();
+        (bench, patience)
+    };
+    contained(H::VIRTUAL_TIME, open, case.run, async |bench: Arc<Bench>| bench.clean_up().await)
+}
+
+/// Runs one case in a runtime of its own, which ends with it: on the bench that `open` makes, within so many of the
+/// patience that it has, and cleaned up by `close` whatever came of it.
+pub(crate) fn contained<B>(
+    virtual_time: bool,
+    open: impl FnOnce() -> (Arc<B>, Duration),
+    run: fn(Arc<B>) -> Running,
+    close: impl AsyncFnOnce(Arc<B>),
+) -> Verdict {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().start_paused(H::VIRTUAL_TIME);
+    builder.enable_all().start_paused(virtual_time);
     let runtime = match builder.build() {
         Ok(runtime) => runtime,
         Err(error) => return Verdict::Failed(format!("cannot start a runtime for the case: {error}")),
     };
     let verdict = runtime.block_on(async {
-        let bench = Arc::new(Bench::new(make()));
-        let limit = bench.patience() * PATIENCES;
+        let (bench, patience) = open();
+        let limit = patience * PATIENCES;
         // In a task of its own, so that a panic ends the case and not the suite.
-        let mut task = tokio::spawn((case.run)(Arc::clone(&bench)));
+        let mut task = tokio::spawn(run(Arc::clone(&bench)));
         let verdict = match tokio::time::timeout(limit, &mut task).await {
             Ok(Ok(Ok(()))) => Verdict::Ok,
             Ok(Ok(Err(CaseEnd::Failed(why)))) => Verdict::Failed(why),
@@ -91,7 +109,7 @@ fn run_case<H: Harness>(make: &impl Fn() -> H, case: &Case) -> Verdict {
                 Verdict::Failed(format!("did not end within {limit:?}"))
             }
         };
-        bench.clean_up().await;
+        close(bench).await;
         verdict
     });
     // An executor may still wait in a blocking thread; the next case does not.
