@@ -1,7 +1,5 @@
 //! The simulated hosts pass the suite of gated maintenance, and skip nothing.
 
-#![expect(clippy::unwrap_used, reason = "the helpers of a test are tests")]
-
 use conformance::hosts::{HOST_CASES, SimulatedHosts, run_host_suite};
 use conformance::{UnknownCase, run_suite};
 

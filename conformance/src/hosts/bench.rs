@@ -240,10 +240,12 @@ impl HostBench {
 
     /// An operation whose outcome must be unknown to its caller.
     pub async fn lost(&self, operation: &HostOperation) -> CaseResult {
-        let outcome = self.apply(operation).await?;
-        let kind = outcome.map_err(|error| error.kind);
-        ensure!(kind == Err(HostErrorKind::Ambiguous), "an outcome that nobody can know was told as {kind:?}");
-        Ok(())
+        unknown(self.apply(operation).await?)
+    }
+
+    /// The same for a machine.
+    pub async fn vm_lost(&self, operation: &VmOperation) -> CaseResult {
+        unknown(self.apply_vm(operation).await?)
     }
 
     /// Makes an outcome certain.
@@ -449,8 +451,7 @@ impl HostBench {
 
     /// What the bond was when the case first asked.
     async fn original(&self, node: &HostName) -> Result<BondOriginal, CaseEnd> {
-        let known =
-            self.originals.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned();
+        let known = self.originals.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned();
         if let Some(original) = known {
             return Ok(original);
         }
@@ -520,6 +521,12 @@ fn original(bond: &BondReading) -> BondOriginal {
 
 fn failed(doing: &str, error: &HostError) -> CaseEnd {
     CaseEnd::Failed(format!("{doing} failed and should not: {}", error.failure().message))
+}
+
+fn unknown(outcome: Result<HostReport, HostError>) -> CaseResult {
+    let kind = outcome.map_err(|error| error.kind);
+    ensure!(kind == Err(HostErrorKind::Ambiguous), "an outcome that nobody can know was told as {kind:?}");
+    Ok(())
 }
 
 fn refusal(doing: &str, outcome: Result<HostReport, HostError>) -> Result<HostErrorKind, CaseEnd> {

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use executor_api::Timer;
 use executor_api::host::{
-    BondName, EvictionStrategy, HostIdError, HostName, HostOperation, ResourceName, StorageProbe as _, VmName,
-    VmOperation,
+    BondName, EvictionStrategy, HostIdError, HostName, HostOperation, ResourceName, StorageProbe as _,
+    VmName, VmOperation,
 };
 use executor_host_fake::{CallKind, Fault, HostWorld, Incident, MigrationFate, Rule, Seat, WorldSpec};
 use reconciler_driver::maintenance::Hands;
@@ -41,6 +41,7 @@ impl SimulatedHosts {
     }
 
     /// Implementations of one's own making on the simulated hosts. `told` hears of every trouble before it comes.
+    #[expect(clippy::missing_panics_doc, reason = "the pair is sound and its names are legal")]
     pub fn sabotaged(
         wrap: impl Fn(&Arc<Seat>, Arc<dyn Timer>) -> Hands + Send + Sync + 'static,
         told: impl Fn(&HostTrouble) + Send + Sync + 'static,

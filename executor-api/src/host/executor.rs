@@ -1,6 +1,6 @@
 //! The traits behind which hosts, storage, virtual machines and the lock stand.
 //!
-//! Trait docs are promises; each heading is to have conformance cases of the same name. Reads return plain
+//! Trait docs are promises; each heading has cases in `conformance::hosts`. Reads return plain
 //! values: the caller stamps source and time, so that no implementation can be wrong about them.
 
 use std::collections::BTreeSet;

@@ -1,9 +1,11 @@
 //! `reconciler conformance PROVIDER`: runs the suite that every executor passes against a provider that is built in,
-//! and prints a line per case. Needs no run and no cluster file; whatever a case makes is removed again.
+//! or that of gated maintenance against the simulated hosts, and prints a line per case. Needs no run and no cluster file; whatever a case makes is removed again.
 
 use std::process::ExitCode;
 
 use conformance::fake::FakeHarness;
+#[cfg(feature = "host-fake")]
+use conformance::hosts::{SimulatedHosts, run_host_suite_telling};
 use conformance::{Report, UnknownCase, Verdict, run_suite_telling};
 use serde::Serialize;
 
@@ -85,10 +87,13 @@ fn suite(args: &Args, tell: impl FnMut(&'static str, &Verdict)) -> Result<Report
             let make = || executor_process::conformance::ProcessHarness::new(supervisor.clone());
             run_suite_telling(make, only, tell)
         }
+        // Not nodes but hosts under maintenance: the other suite.
+        #[cfg(feature = "host-fake")]
+        "host-fake" => run_host_suite_telling(SimulatedHosts::new, only, tell),
         other => {
             return Err(Failure::error(format!(
                 "no provider {other:?} can be put to the test by this program; it knows {}",
-                KNOWN.join(" and ")
+                KNOWN.join(", ")
             )));
         }
     };
@@ -99,6 +104,8 @@ const KNOWN: &[&str] = &[
     "fake",
     #[cfg(feature = "process")]
     "process",
+    #[cfg(feature = "host-fake")]
+    "host-fake",
 ];
 
 fn summary<'a>(provider: &'a str, report: &'a Report) -> Summary<'a> {

@@ -48,8 +48,16 @@ pub(crate) async fn a_flip_back_puts_the_original_back(b: Arc<HostBench>) -> Cas
     }
     let after = b.true_bond(&one).await?;
     ensure!(after.mode == before.mode, "the mode is {} after the way back", after.mode);
-    ensure!(after.members.keys().eq(before.members.keys()), "members are {:?} after the way back", after.members);
-    ensure!(after.persisted == before.persisted, "the configuration is not what it was: {:?}", after.persisted);
+    ensure!(
+        after.members.keys().eq(before.members.keys()),
+        "members are {:?} after the way back",
+        after.members
+    );
+    ensure!(
+        after.persisted == before.persisted,
+        "the configuration is not what it was: {:?}",
+        after.persisted
+    );
     same_address(&before, &after)
 }
 

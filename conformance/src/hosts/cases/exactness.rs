@@ -14,7 +14,11 @@ pub(crate) async fn a_pin_reaches_the_running_machine_and_raises_the_shield(b: A
     for vm in machines(&b) {
         b.vm_act(&lease, &vm, VmAction::Pin).await?;
         let real = b.true_machine(&vm).await?;
-        ensure!(real.declared == EvictionSetting::PINNED, "a pin was reported done; {} is declared", real.declared);
+        ensure!(
+            real.declared == EvictionSetting::PINNED,
+            "a pin was reported done; {} is declared",
+            real.declared
+        );
         ensure!(
             has(&real, &EvictionSetting::PINNED),
             "a pin was reported done, and the running machine has {:?}",
@@ -62,7 +66,8 @@ pub(crate) async fn an_abort_ends_the_migration(b: Arc<HostBench>) -> CaseResult
     let vm = b.site().set.clone();
     b.inject(HostTrouble::Migrate(vm.clone(), b.two().clone())).await?;
     let picture = b.picture().await?;
-    let migration = picture.unfinished().find(|(_, migration)| migration.vm == vm).map(|(name, _)| name.clone());
+    let migration =
+        picture.unfinished().find(|(_, migration)| migration.vm == vm).map(|(name, _)| name.clone());
     let migration = migration.ok_or_else(|| CaseEnd::Failed("the migration does not show".to_owned()))?;
     b.vm_act(&lease, &vm, VmAction::AbortMigration { migration: migration.clone() }).await?;
     b.until("the migration is over", |truth| {
@@ -83,7 +88,12 @@ pub(crate) async fn no_pod_is_replaced_by_pinning_and_restoring(b: Arc<HostBench
         b.pass(Duration::from_secs(30)).await;
         let after = b.true_machine(&vm).await?;
         let (before, after) = (running(&before)?, running(&after)?);
-        ensure!(after.pod_uid == before.pod_uid, "the pod of {vm} is {} and was {}", after.pod_uid, before.pod_uid);
+        ensure!(
+            after.pod_uid == before.pod_uid,
+            "the pod of {vm} is {} and was {}",
+            after.pod_uid,
+            before.pod_uid
+        );
     }
     Ok(())
 }

@@ -57,7 +57,11 @@ pub(crate) async fn a_restarted_agent_remembers_the_fence(b: Arc<HostBench>) -> 
                 b.pass(std::time::Duration::from_secs(1)).await;
             }
             Err(error) => {
-                ensure!(error.kind == highest(&now), "after a restart an older fence was told as {}", error.kind);
+                ensure!(
+                    error.kind == highest(&now),
+                    "after a restart an older fence was told as {}",
+                    error.kind
+                );
                 break;
             }
             Ok(_) => {

@@ -43,7 +43,11 @@ pub(crate) async fn the_next_boot_is_read_from_the_configuration(b: Arc<HostBenc
     let read = b.bond(&one).await?;
     let next = read.persisted.map(|persisted| persisted.mode);
     ensure!(next == Some(BondMode::BalanceRr), "the configuration was rewritten, and reads as {next:?}");
-    ensure!(read.mode == BondMode::ActiveBackup, "only the configuration was rewritten; the mode is {}", read.mode);
+    ensure!(
+        read.mode == BondMode::ActiveBackup,
+        "only the configuration was rewritten; the mode is {}",
+        read.mode
+    );
     Ok(())
 }
 
@@ -78,9 +82,8 @@ pub(crate) async fn a_list_of_members_cut_short_says_so(b: Arc<HostBench>) -> Ca
     let one = b.one().clone();
     ensure!(b.bond(&one).await?.members_complete, "a whole list of members is said to be cut short");
     b.inject(HostTrouble::CutMembers(one.clone())).await?;
-    match b.try_bond(&one).await? {
-        Ok(read) => ensure!(!read.members_complete, "a list of members that was cut short is said to be whole"),
-        Err(_) => return Ok(()),
+    if let Ok(read) = b.try_bond(&one).await? {
+        ensure!(!read.members_complete, "a list of members that was cut short is said to be whole");
     }
     Ok(())
 }

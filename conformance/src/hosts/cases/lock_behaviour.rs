@@ -12,12 +12,10 @@ use crate::hosts::harness::HostTrouble;
 const TTL: Duration = Duration::from_secs(73);
 
 pub(crate) async fn a_free_lease_is_taken_by_one_of_two(b: Arc<HostBench>) -> CaseResult {
-    let (one, two) = (b.hands().lock.clone(), b.restarted().lock);
+    let (one, two) = (Arc::clone(&b.hands().lock), b.restarted().lock);
     let (first, second) = (holder("suite-a"), holder("suite-b"));
-    let (first, second) = tokio::join!(
-        b.tried(one.acquire(&first, TTL, None)),
-        b.tried(two.acquire(&second, TTL, None))
-    );
+    let (first, second) =
+        tokio::join!(b.tried(one.acquire(&first, TTL, None)), b.tried(two.acquire(&second, TTL, None)));
     let taken: Vec<_> = [first?, second?].into_iter().flatten().collect();
     ensure!(taken.len() == 1, "a free lease was taken by {} of two at once", taken.len());
     let there = b.truth().await.lock.lease;
@@ -45,7 +43,10 @@ pub(crate) async fn every_write_changes_the_version(b: Arc<HostBench>) -> CaseRe
     let second = b.written(b.hands().lock.renew(&first)).await?;
     let third = b.written(b.hands().lock.renew(&second)).await?;
     let versions = [&first.version, &second.version, &third.version];
-    ensure!(versions[0] != versions[1] && versions[1] != versions[2], "three writes left the versions {versions:?}");
+    ensure!(
+        versions[0] != versions[1] && versions[1] != versions[2],
+        "three writes left the versions {versions:?}"
+    );
     let read = b.lock().await?.lease.map(|lease| lease.version);
     ensure!(read.as_ref() == Some(versions[2]), "the last write left {:?}, read is {read:?}", versions[2]);
     Ok(())

@@ -19,7 +19,10 @@ pub(crate) async fn a_hold_keeps_other_plans_out(b: Arc<HostBench>) -> CaseResul
     b.lead().await?;
     let lease = b.take("suite-b").await?;
     let placed = b.tried(b.hands().lock.place_hold(&lease, &other(&b))).await?;
-    ensure!(matches!(placed, Err(LockError::OtherPlan { .. })), "a second plan's hold was told as {placed:?}");
+    ensure!(
+        matches!(placed, Err(LockError::OtherPlan { .. })),
+        "a second plan's hold was told as {placed:?}"
+    );
     let lifted = b.tried(b.hands().lock.lift_hold(&lease, &other(&b).plan)).await?;
     ensure!(lifted.is_err(), "a plan lifted the hold of another");
     held(&b).await
@@ -39,7 +42,10 @@ pub(crate) async fn only_the_holder_lifts_a_hold(b: Arc<HostBench>) -> CaseResul
     let former = b.lead().await?;
     b.take("suite-b").await?;
     let lifted = b.tried(b.hands().lock.lift_hold(&former, &b.plan())).await?;
-    ensure!(matches!(lifted, Err(LockError::Moved { .. })), "lifting by a former holder was told as {lifted:?}");
+    ensure!(
+        matches!(lifted, Err(LockError::Moved { .. })),
+        "lifting by a former holder was told as {lifted:?}"
+    );
     held(&b).await
 }
 

@@ -40,12 +40,15 @@ pub(crate) async fn a_migration_shows_whoever_asked_for_it(b: Arc<HostBench>) ->
     Ok(())
 }
 
-pub(crate) async fn an_abort_that_lost_the_race_shows_the_machine_where_it_is(b: Arc<HostBench>) -> CaseResult {
+pub(crate) async fn an_abort_that_lost_the_race_shows_the_machine_where_it_is(
+    b: Arc<HostBench>,
+) -> CaseResult {
     let lease = b.lead().await?;
     let (vm, two) = (b.site().set.clone(), b.two().clone());
     b.inject(HostTrouble::MigrateStubbornly(vm.clone(), two.clone())).await?;
     let picture = b.picture().await?;
-    let migration = picture.unfinished().find(|(_, migration)| migration.vm == vm).map(|(name, _)| name.clone());
+    let migration =
+        picture.unfinished().find(|(_, migration)| migration.vm == vm).map(|(name, _)| name.clone());
     let migration = migration.ok_or_else(|| CaseEnd::Failed("the migration does not show".to_owned()))?;
     b.vm_act(&lease, &vm, VmAction::AbortMigration { migration: migration.clone() }).await?;
     b.until("the machine is on the other host", |truth| {
@@ -65,7 +68,11 @@ pub(crate) async fn a_mark_for_evacuation_shows(b: Arc<HostBench>) -> CaseResult
     b.inject(HostTrouble::MarkForEvacuation(vm.clone())).await?;
     let read = b.machine(&vm).await?;
     let mark = running(&read)?.evacuating_from.clone();
-    ensure!(mark.as_ref() == Some(b.one()), "{vm} is marked to leave {}, and the mark reads as {mark:?}", b.one());
+    ensure!(
+        mark.as_ref() == Some(b.one()),
+        "{vm} is marked to leave {}, and the mark reads as {mark:?}",
+        b.one()
+    );
     Ok(())
 }
 

@@ -15,7 +15,10 @@ pub(crate) async fn each_host_tells_its_own_view(b: Arc<HostBench>) -> CaseResul
     for marked in [&two, &one] {
         b.inject(HostTrouble::MarkBlocks(marked.clone())).await?;
         let lacking = b.peer_volume(marked).await?.out_of_sync_kib;
-        ensure!(lacking.is_some_and(|kib| kib > 0), "{marked} counts blocks its peer lacks and tells {lacking:?}");
+        ensure!(
+            lacking.is_some_and(|kib| kib > 0),
+            "{marked} counts blocks its peer lacks and tells {lacking:?}"
+        );
         if *marked == two {
             let other = b.peer_volume(&one).await?.out_of_sync_kib;
             ensure!(other == Some(0), "{one} counts nothing and tells {other:?}, what its peer counts");
@@ -103,7 +106,10 @@ pub(crate) async fn a_connection_is_read_as_it_is_not_as_it_was_asked_for(b: Arc
     })
     .await?;
     let read = state(&b.resource(&one).await?);
-    ensure!(read == Some(ConnectionState::Connected), "connected behind everybody's back, it reads as {read:?}");
+    ensure!(
+        read == Some(ConnectionState::Connected),
+        "connected behind everybody's back, it reads as {read:?}"
+    );
     Ok(())
 }
 
@@ -113,7 +119,8 @@ pub(crate) async fn a_pod_that_comes_back_shows(b: Arc<HostBench>) -> CaseResult
     b.act(&lease, &one, HostAction::DrainSatellite).await?;
     ensure!(b.satellite(&one).await?.is_drained(), "{one} is drained and does not read so");
     b.inject(HostTrouble::ReturnPod(one.clone())).await?;
-    b.until("the pod runs", |truth| truth.satellites.get(&one).is_some_and(|pods| !pods.is_drained())).await?;
+    b.until("the pod runs", |truth| truth.satellites.get(&one).is_some_and(|pods| !pods.is_drained()))
+        .await?;
     ensure!(!b.satellite(&one).await?.is_drained(), "a pod came back to {one}, and it reads as drained");
     Ok(())
 }

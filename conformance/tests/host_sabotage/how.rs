@@ -1,0 +1,115 @@
+//! The deliberate faults by name.
+
+/// Makes the faults and the list of them from one list.
+macro_rules! hows {
+    ($($name:ident,)+) => {
+        /// One deliberate fault each.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum How { $($name,)+ }
+
+        /// All of them.
+        pub(crate) const ALL: &[How] = &[$(How::$name,)+];
+    };
+}
+
+hows! {
+    // Fences and identities.
+    AcceptsOldFences,
+    ForgetsTheFenceAtRestart,
+    FencesEachPlanByItself,
+    AnswersFromMemory,
+    SettlesWithoutTheFence,
+    StaleIsOnlyRefused,
+    ActsEveryTime,
+    ForgetsIdsAtRestart,
+    KnowsIdsInMemoryOnly,
+    KnowsIdsWithoutPlans,
+    TakesAnyContent,
+    LetsTheNextHolderIn,
+    RefusesWhatIsUnderWay,
+    // Outcomes.
+    DoesNothing,
+    AnswersAtOnce,
+    HangsWhenLost,
+    LostIsDone,
+    LostIsRefused,
+    SettlesAsDone,
+    SettlesAsNeverBegun,
+    SettlingActs,
+    SettlesWithoutWaiting,
+    // Deeds.
+    SuspendsForEver,
+    DrainEvictsMachines,
+    DrainsBothHosts,
+    DrainedPodsComeBack,
+    FlipsBothHosts,
+    FlipLosesRoutes,
+    FlipIsNotPersisted,
+    FlipLosesAMember,
+    FlipChangesTheAddress,
+    DisconnectsEverything,
+    DisconnectedComesBack,
+    ConnectDoesNothing,
+    ConnectDiscards,
+    UndrainDoesNothing,
+    IgnoresGates,
+    ProbeDropsRoutes,
+    ProbeMakesUpItsResult,
+    ProbeSendsOnePacket,
+    // Reads of hosts and storage.
+    TellsTheModeThatWasAskedFor,
+    TellsTheConnectionThatWasAskedFor,
+    CachesBonds,
+    CachesStorage,
+    CachesPods,
+    TellsTheLastWhenItCannotRead,
+    CutListsAreWhole,
+    UnknownWordsAreGood,
+    ConfigurationIsTheMode,
+    OneBootForEver,
+    EveryLinkIsUp,
+    AsksOneHostForBoth,
+    TellsWhatEitherSideCounts,
+    MissingCountersAreZero,
+    MissingIdentifiersAreTheLast,
+    NoEventsIsNoSplitBrain,
+    ForgetsSplitBrains,
+    AlwaysStable,
+    ShowsEveryResource,
+    // Machines.
+    ReadsTheDeclaredMachine,
+    UnsetReadsAsNone,
+    CachesMachines,
+    HidesMigrations,
+    HidesMarks,
+    ShowsEveryMachine,
+    ShieldIsAlwaysUp,
+    RestoresUnsetAsNone,
+    RestoresToLiveMigrate,
+    RestoreKeepsTheShield,
+    PinOnlyDeclares,
+    PinRaisesNoShield,
+    PinReplacesThePod,
+    PinsEveryMachine,
+    AbortDoesNothing,
+    // The lock.
+    TakesWhateverIsThere,
+    RenewsWhatWasTaken,
+    ReleasesForAnybody,
+    ReleaseOnlySaysSo,
+    CachesTheLock,
+    VersionNeverChanges,
+    DurationOfItsOwn,
+    LostWritesAreUnavailable,
+    FenceNeverRises,
+    FencePerHolder,
+    RenewalRaisesTheFence,
+    FenceStartsAnewAfterARelease,
+    FenceStartsAnewAfterADeletion,
+    HoldGoesWithTheLease,
+    HoldReplacesOthers,
+    HoldsForAnybody,
+    LiftsForAnybody,
+    HoldIsPlacedOnce,
+    PlacingAHoldRenews,
+}
