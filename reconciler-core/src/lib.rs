@@ -20,6 +20,7 @@ pub use cluster::apply::{Applied, Stale, apply};
 pub use cluster::check;
 pub use cluster::fold::{Dropped, Fact, Folded, fold, observe};
 pub use cluster::hold::{Hold, HoldBy, Holds};
+pub use cluster::interrupt::interrupt;
 pub use cluster::node::{NodeDecision, NodeStep, reconcile_node};
 pub use cluster::plan::{NodeAction, PlanExtra, PlannedEffect, ReconcilePlan, Waiting};
 pub use cluster::policy::{PolicyExtra, RetryPolicy};

@@ -107,6 +107,13 @@ fn an_unknown_outcome_is_adopted_before_anything_else() {
         0,
         expect!["start-bootstrap (adopt only): outcome of start-bootstrap unknown: adopt or prove absent"],
     );
+    // Its driver died while it was starting: a session that is there is gone on with.
+    check(
+        node().reachable().unknown(START, 60),
+        Some("a"),
+        0,
+        expect!["start-bootstrap (adopt only): outcome of start-bootstrap unknown: adopt or prove absent"],
+    );
     check(
         node().booting().unknown(CREATE, 60).deleting(),
         None,

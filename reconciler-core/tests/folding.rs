@@ -9,7 +9,7 @@
 
 mod support;
 
-use executor_api::{EffectSuccess, ExecutorErrorKind, MemberFacts, NodeDeadline, RejectReason};
+use executor_api::{EffectSuccess, ExecutorErrorKind, MemberFacts, NodeDeadline, RejectReason, Visibility};
 use expect_test::{Expect, expect};
 use reconciler_core::*;
 use std::time::Duration;
@@ -209,6 +209,29 @@ fn a_throttle_slows_the_node_down_and_is_not_its_failure() {
         start-bootstrap failed: it broke
           endpoint-known lease=l-1 endpoint=127.0.0.1:80 next=+11s"#]],
     );
+}
+
+#[test]
+fn what_its_driver_left_pending_is_unknown_where_it_makes_something_and_done_again_elsewhere() {
+    let visibility = Visibility { listing_lag: Duration::from_secs(3), late_landing: Duration::from_secs(4) };
+    for kind in [CREATE, LOOKUP, START, COMPLETE, CANCEL, DESTROY] {
+        let mut left = node().reachable().pending(kind).0;
+        let before = left.clone();
+        assert_eq!(interrupt(&mut left, visibility, at(10)), before.pending);
+        let makes = matches!(kind, OperationKind::CreateLease | OperationKind::StartBootstrap);
+        let unknown = (makes.then_some(kind), makes.then_some(at(17)));
+        assert_eq!((left.retry.ambiguous_operation, left.retry.extra.absent_counts_from), unknown);
+        // And nothing else: no failure, no delay, no other stage.
+        left.pending.clone_from(&before.pending);
+        left.retry.ambiguous_operation = None;
+        left.retry.extra.absent_counts_from = None;
+        assert_eq!(left, before);
+    }
+    let mut adopting = node().pending(CREATE).unknown(CREATE, 60).0;
+    adopting.pending.as_mut().unwrap().extra.adopt_only = true;
+    interrupt(&mut adopting, visibility, at(10));
+    assert_eq!(adopting.retry.ambiguous_operation, Some(CREATE), "what was unknown before still is");
+    assert_eq!(interrupt(&mut adopting, visibility, at(10)), None);
 }
 
 #[test]

@@ -192,8 +192,9 @@ impl ClusterDriver {
 
     /// A driver that goes on from stored state. `desired` must be the stored shape or a newer one.
     ///
-    /// Stored deadlines are clamped to what the policy allows from now on; running operations and absences
-    /// get their whole time again.
+    /// The driver before this one must be gone, and with it every call it made. Stored deadlines are clamped to what
+    /// the policy allows from now on; absences get their whole time again. What was pending is settled by
+    /// [`with_executors`](Self::with_executors), which knows how late and how hidden it may be.
     pub fn restore(
         image: StateImage,
         desired: ClusterShape,
@@ -267,10 +268,12 @@ impl ClusterDriver {
     }
 
     /// Tells the driver how late and how hidden each executor's effects may be, for operations that it stops
-    /// itself. Absence windows of restored state are counted anew with it.
+    /// itself, and for those of the driver before this one: they are settled now, and looked up. Absence windows of
+    /// restored state are counted anew with it.
     #[must_use]
     pub fn with_executors(mut self, executors: ExecutorTable) -> Self {
         self.executors = executors;
+        self.settle_interrupted();
         self.restart_absence_windows();
         self
     }

@@ -64,6 +64,13 @@ pub enum Happening {
         /// What it was doing.
         kind: OperationKind,
     },
+    /// An operation was under way when the driver before this one ended. What it made is looked up.
+    Interrupted {
+        /// Which operation.
+        operation: OperationId,
+        /// What it was doing.
+        kind: OperationKind,
+    },
     /// Somebody joined with a nonce that is not this attempt's.
     ForeignMember {
         /// Who.
@@ -135,6 +142,7 @@ impl Happening {
             Self::StaleResult { .. } => "stale-result",
             Self::StaleAction { .. } => "stale-action",
             Self::TimedOut { .. } => "timed-out",
+            Self::Interrupted { .. } => "interrupted",
             Self::ForeignMember { .. } => "foreign-member",
             Self::Held { .. } => "held",
             Self::Released { .. } => "released",
@@ -159,6 +167,9 @@ impl fmt::Display for Happening {
             Self::StaleResult { operation } => write!(f, "result of {operation}, which nobody waits for"),
             Self::StaleAction { action, reason } => write!(f, "{action}: {reason}"),
             Self::TimedOut { operation, kind } => write!(f, "{kind} {operation} stopped at its deadline"),
+            Self::Interrupted { operation, kind } => {
+                write!(f, "{kind} {operation} was under way as its driver ended")
+            }
             Self::ForeignMember { member } => write!(f, "{member} quotes another attempt's nonce"),
             Self::Held { by, reason } => write!(f, "by {}: {reason}", holder(*by)),
             Self::Released { by } => write!(f, "by {}", holder(*by)),

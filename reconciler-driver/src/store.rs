@@ -135,6 +135,12 @@ pub enum StoreError {
         /// What was found.
         finding: String,
     },
+    /// Another program reads the file and does not end: what it may lose cannot be told from what is on the disk.
+    #[error("the state file {} is being read by another program; close that one, then start again", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+    },
     /// An earlier commit failed. What the disk holds is known only to one who opens the file anew.
     #[error("the state file {} was given up after a failed write; open it again", path.display())]
     GivenUp {
@@ -154,7 +160,10 @@ fn remedy(error: &rusqlite::Error) -> &'static str {
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
             "make the file and its directory writable, then start again"
         }
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+        Some(ErrorCode::CannotOpen) => {
+            "make sure that its directory can be read and written, then start again"
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) | None => {
             "it is damaged: put a copy back, or move it away and rebuild the state with --adopt"
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
@@ -173,12 +182,33 @@ impl StoreError {
         use rusqlite::ErrorCode;
         match self {
             Self::Damaged { .. } | Self::Incomplete { .. } | Self::Value { .. } => true,
-            Self::Open { source, .. } | Self::Sql { source, .. } => matches!(
-                source.sqlite_error_code(),
-                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-            ),
-            Self::NotOurs { .. } | Self::Newer { .. } | Self::GivenUp { .. } | Self::Other(_) => false,
+            Self::Open { source, .. } | Self::Sql { source, .. } => match source.sqlite_error_code() {
+                // Without a code a value is not of the kind that is stored there.
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) | None => true,
+                // A table or a column is not there: no file was ever made like that.
+                Some(ErrorCode::Unknown) => {
+                    source.sqlite_error().is_some_and(|error| error.extended_code == 1)
+                }
+                Some(_) => false,
+            },
+            Self::NotOurs { .. }
+            | Self::Newer { .. }
+            | Self::Read { .. }
+            | Self::GivenUp { .. }
+            | Self::Other(_) => false,
         }
+    }
+
+    /// Whether the way to the file may not be written.
+    fn forbids_writing(&self) -> bool {
+        use rusqlite::ErrorCode;
+        matches!(
+            self,
+            Self::Open { source, .. } | Self::Sql { source, .. } if matches!(
+                source.sqlite_error_code(),
+                Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied)
+            )
+        )
     }
 
     /// The whole chain in one line.

@@ -42,7 +42,7 @@ impl Model {
         self.sessions_go_on(rules, &mut moves);
         self.deaths(rules, &mut moves);
         self.edit(search, &mut moves);
-        self.crash(search, rules, &mut moves);
+        self.crash(search, &mut moves);
         if moves.iter().all(|step| step.optional) {
             self.time(rules, &mut moves);
         }
@@ -365,8 +365,8 @@ impl Model {
     }
 
     /// The driver dies with everything on its way, and starts again from what it had recorded: every pending
-    /// operation is stopped, with an unknown outcome.
-    fn crash(&self, search: &Search, rules: &Rules, moves: &mut Vec<Move>) {
+    /// operation is interrupted, and what it may have made is looked up.
+    fn crash(&self, search: &Search, moves: &mut Vec<Move>) {
         if self.faults == 0 || !search.crashes || self.flights.is_empty() {
             return;
         }
@@ -376,12 +376,9 @@ impl Model {
                 if flight.command.may_create() {
                     model.may_land(&flight, model.now);
                 }
-                let operation = flight.operation;
-                model.fold(
-                    &flight.slot,
-                    NodeObservation::TimedOut { operation, visibility: VISIBILITY },
-                    rules,
-                );
+            }
+            for node in model.state.nodes.values_mut() {
+                reconciler_core::interrupt(node, VISIBILITY, model.now);
             }
             Ok(())
         }));

@@ -658,14 +658,20 @@ fn restored(oracle: &mut Oracle, driver: &reconciler_driver::ClusterDriver) {
                 && old.attempt == new.attempt
                 && old.intent == new.intent
                 && old.active_bootstrap == new.active_bootstrap
-                && old.pending.as_ref().map(|p| (p.id, p.kind, p.extra))
-                    == new.pending.as_ref().map(|p| (p.id, p.kind, p.extra))
+                && new.pending.is_none()
                 && old.next_operation_sequence == new.next_operation_sequence
                 && old.record.stage == new.record.stage
                 && old.record.lease == new.record.lease
                 && old.record.desired == new.record.desired
                 && old.retry.consecutive_failures == new.retry.consecutive_failures
-                && old.retry.ambiguous_operation == new.retry.ambiguous_operation
+                // What was pending is settled; what it may have made is unknown until it was looked up.
+                && old
+                    .pending
+                    .as_ref()
+                    .filter(|pending| pending.kind.is_creating() && !pending.extra.adopt_only)
+                    .map(|pending| pending.kind)
+                    .or(old.retry.ambiguous_operation)
+                    == new.retry.ambiguous_operation
         });
     oracle.demand(same, "P6", None, || "the restarted driver does not know what was stored".to_owned());
 }

@@ -19,6 +19,8 @@ mod deadlines;
 mod failure;
 mod session;
 
+pub(in crate::cluster) use failure::mark;
+
 /// What a fold did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Folded {

@@ -154,6 +154,11 @@ fn active(node: &ManagedNode, now: SystemTime) -> NodeDecision {
             Why::NoEndpoint,
         );
     };
+    let (mode, why) = match node.retry.ambiguous_operation {
+        // Its driver died while it was starting: a session that is there is gone on with.
+        Some(kind) => (CreateMode::AdoptOnly, Why::OutcomeUnknown { kind }),
+        None => (CreateMode::CreateOrAdopt, Why::NoSession),
+    };
     effect(
         node,
         now,
@@ -161,9 +166,9 @@ fn active(node: &ManagedNode, now: SystemTime) -> NodeDecision {
             desired: record.desired.clone(),
             lease: lease.clone(),
             endpoint: endpoint.clone(),
-            mode: CreateMode::CreateOrAdopt,
+            mode,
         },
-        Why::NoSession,
+        why,
     )
 }
 

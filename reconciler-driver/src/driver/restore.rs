@@ -2,15 +2,17 @@
 //! wall clock may have moved in between.
 //!
 //! No wait is longer than its own configured maximum from now on. Only waits that are harmless when early
-//! may have become shorter; operations, absences and silences get their whole time again.
+//! may have become shorter; absences and silences get their whole time again. Operations are not waited for: who
+//! sent them is gone, so what they made is looked up.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use executor_api::LogicalNodeId;
-use reconciler_core::{ManagedNode, RetryPolicy};
+use reconciler_core::{ManagedNode, RetryPolicy, interrupt};
 
 use super::{ClusterDriver, later};
+use crate::event::Happening;
 
 impl ClusterDriver {
     /// Brings restored slots into this process: their times, their sessions, their place in the index.
@@ -32,6 +34,23 @@ impl ClusterDriver {
                 self.meta.any = true;
             }
             self.refresh(&slot, None);
+        }
+    }
+
+    /// Settles what was pending when the last process ended.
+    pub(super) fn settle_interrupted(&mut self) {
+        let pending =
+            self.state.nodes.iter().filter_map(|(slot, node)| Some((slot, node.pending.as_ref()?.kind)));
+        for (slot, kind) in pending.map(|(slot, kind)| (slot.clone(), kind)).collect::<Vec<_>>() {
+            let visibility = self.visibility_of(&slot, kind);
+            let now = self.now;
+            let Some(node) = self.state.nodes.get_mut(&slot) else { continue };
+            let attempt = node.attempt;
+            if let Some(pending) = interrupt(node, visibility, now) {
+                let what = Happening::Interrupted { operation: pending.id, kind };
+                self.note(Some((&slot, attempt)), what);
+                self.touched(&slot);
+            }
         }
     }
 

@@ -1,5 +1,9 @@
 //! The store on disk: one SQLite file in WAL mode with full synchronisation, one row per slot with a JSON
-//! value, one transaction per changeset. One writer; readers open it read-only while nobody drives.
+//! value and a sum over it, one transaction per changeset. One writer; readers open it read-only while nobody
+//! drives.
+//!
+//! SQLite proves the structure of its file, and its log carries checksums; the sums prove the values, so that a bit
+//! that flips on the disk is never taken for another attempt.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,31 +11,47 @@ use std::path::{Path, PathBuf};
 use executor_api::LogicalNodeId;
 use reconciler_core::{ClusterState, ManagedNode};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Changeset, StateImage, StateStore, StoreError};
 
+mod sums;
+
 /// Marks the file as ours.
 const APPLICATION_ID: i64 = 0x7265_636f;
 /// Raised with every change of the tables or of the stored values.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 const TABLES: &str = "
-    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-    CREATE TABLE slots (slot TEXT PRIMARY KEY, attempt INTEGER NOT NULL, value TEXT NOT NULL) STRICT;
-    CREATE TABLE annotations (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER NOT NULL) STRICT;
+    CREATE TABLE slots (slot TEXT PRIMARY KEY, attempt INTEGER NOT NULL, value TEXT NOT NULL, sum INTEGER NOT NULL)
+        STRICT;
+    CREATE TABLE annotations (key TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER NOT NULL) STRICT;
 ";
 
 /// What brings a file of version 1, 2, ... to the next one: one step fewer than there are versions. See the rule in
 /// [`store`](super).
-const MIGRATIONS: &[&str] = &[];
+const MIGRATIONS: &[fn(&Connection) -> rusqlite::Result<()>] = &[sums::add];
+
+/// A table, and the name of its key.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    name: &'static str,
+    key: &'static str,
+}
+
+const META: Table = Table { name: "meta", key: "key" };
+const SLOTS: Table = Table { name: "slots", key: "slot" };
+const ANNOTATIONS: Table = Table { name: "annotations", key: "key" };
 
 /// A state file.
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
     connection: Connection,
+    /// The version of the file.
+    version: i64,
     /// A commit failed. Trying again on the same handle could call durable what never reached the disk: a
     /// kernel reports a failed write once, and then forgets it.
     given_up: bool,
@@ -47,28 +67,43 @@ impl SqliteStore {
 
     /// As [`open`](Self::open), over a connection that the caller opened and limited in its own way.
     pub fn over(path: &Path, connection: Connection) -> Result<Self, StoreError> {
-        let mut store = Self { path: path.to_owned(), connection, given_up: false };
+        let mut store = Self { path: path.to_owned(), connection, version: SCHEMA_VERSION, given_up: false };
         let tables: i64 = store.query("look for tables", "SELECT count(*) FROM sqlite_master")?;
         let ours: i64 = store.query("read the file's mark", "PRAGMA application_id")?;
         if tables == 0 && ours == 0 {
             store.create()?;
         }
-        let found = store.check_version()?;
-        let sound: String = store.query("check the file", "PRAGMA quick_check(1)")?;
+        store.check_version()?;
+        let sound: String = store.query("check the file", "PRAGMA integrity_check(1)")?;
         if sound != "ok" {
-            return Err(StoreError::Damaged { path: path.to_owned(), finding: sound });
+            return Err(store.damaged(sound));
         }
         let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
         store.run("set durability", |connection| connection.execute_batch(pragmas))?;
-        store.migrate(found)?;
+        store.make_durable()?;
+        store.migrate()?;
         Ok(store)
     }
 
     /// Opens a state file to look at it.
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
-        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
-            .map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
-        let store = Self { path: path.to_owned(), connection, given_up: false };
+        let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let opened = Self::looking(path, Connection::open_with_flags(path, read_only));
+        match opened {
+            // SQLite writes beside a file even to read it. Where it may not and nobody left a log, the file is all
+            // there is, and nothing changes it.
+            Err(error) if error.forbids_writing() && !has_log(path) => {
+                let uri = format!("file:{}?immutable=1", escaped(path));
+                let flags = read_only | OpenFlags::SQLITE_OPEN_URI;
+                Self::looking(path, Connection::open_with_flags(uri, flags))
+            }
+            opened => opened,
+        }
+    }
+
+    fn looking(path: &Path, connection: rusqlite::Result<Connection>) -> Result<Self, StoreError> {
+        let connection = connection.map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+        let mut store = Self { path: path.to_owned(), connection, version: SCHEMA_VERSION, given_up: false };
         store.check_version()?;
         Ok(store)
     }
@@ -81,18 +116,36 @@ impl SqliteStore {
         self.run("create tables", |connection| connection.execute_batch(&statements))
     }
 
+    /// Moves what an earlier process left in the log into the file, and synchronises that: after a failed write the
+    /// log may read well and yet not be on the disk, and nothing that is read here may be lost later.
+    fn make_durable(&mut self) -> Result<(), StoreError> {
+        // Changing the journal mode leaves SQLite in a transaction that the next read ends.
+        let _: i64 = self.query("look for tables", "SELECT count(*) FROM sqlite_master")?;
+        let busy: i64 = self.query("take over the log", "PRAGMA wal_checkpoint(TRUNCATE)")?;
+        if busy != 0 {
+            return Err(StoreError::Read { path: self.path.clone() });
+        }
+        Ok(())
+    }
+
     /// Brings a file of an older version to this one: all steps and the new number, or none of them.
-    fn migrate(&mut self, found: i64) -> Result<(), StoreError> {
-        let done = usize::try_from(found - 1).unwrap_or_default();
-        let steps: String = MIGRATIONS.iter().skip(done).copied().collect();
+    fn migrate(&mut self) -> Result<(), StoreError> {
+        let done = usize::try_from(self.version - 1).unwrap_or_default();
+        let steps = MIGRATIONS.get(done..).unwrap_or_default();
         if steps.is_empty() {
             return Ok(());
         }
-        let steps = format!("BEGIN IMMEDIATE; {steps} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;");
-        self.run("bring the file to this version", |connection| connection.execute_batch(&steps))
+        self.run("bring the file to this version", |connection| {
+            let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+            steps.iter().try_for_each(|step| step(&transaction))?;
+            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+            transaction.commit()
+        })?;
+        self.version = SCHEMA_VERSION;
+        Ok(())
     }
 
-    fn check_version(&self) -> Result<i64, StoreError> {
+    fn check_version(&mut self) -> Result<(), StoreError> {
         let ours: i64 = self.query("read the file's mark", "PRAGMA application_id")?;
         if ours != APPLICATION_ID {
             return Err(StoreError::NotOurs { path: self.path.clone() });
@@ -101,7 +154,15 @@ impl SqliteStore {
         if found > SCHEMA_VERSION {
             return Err(StoreError::Newer { path: self.path.clone(), found, known: SCHEMA_VERSION });
         }
-        Ok(found)
+        if found < 1 {
+            return Err(self.damaged(format!("it has schema version {found}, which never was")));
+        }
+        self.version = found;
+        Ok(())
+    }
+
+    fn damaged(&self, finding: String) -> StoreError {
+        StoreError::Damaged { path: self.path.clone(), finding }
     }
 
     fn query<T: rusqlite::types::FromSql>(&self, doing: &'static str, sql: &str) -> Result<T, StoreError> {
@@ -116,52 +177,56 @@ impl SqliteStore {
         work(&self.connection).map_err(|source| StoreError::Sql { doing, path: self.path.clone(), source })
     }
 
-    /// All rows of a table of two texts.
-    fn pairs(&self, doing: &'static str, sql: &str) -> Result<Vec<(String, String)>, StoreError> {
-        self.run(doing, |connection| {
-            let mut statement = connection.prepare(sql)?;
-            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    /// All rows of a table: its key and its value, which are what was stored.
+    fn rows(&self, table: Table) -> Result<Vec<(String, String)>, StoreError> {
+        // Version 1 had no sums; its readers take the values as they are.
+        let sum = if self.version < 2 { "0" } else { "sum" };
+        let Table { name, key } = table;
+        let rows: Vec<(String, String, i64)> = self.run("read what is stored", |connection| {
+            let mut statement = connection.prepare(&format!("SELECT {key}, value, {sum} FROM {name}"))?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
             rows.collect()
-        })
-    }
-
-    fn meta<T: DeserializeOwned>(&self, key: &'static str) -> Result<Option<T>, StoreError> {
-        let text: Option<String> = self.run("read the run", |connection| {
-            connection.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()
         })?;
-        text.map(|text| decode(key, &text)).transpose()
+        let checked = rows.into_iter().map(|(key, value, sum)| {
+            if self.version >= 2 && sum != sums::of(name, &key, &value) {
+                return Err(self.damaged(format!("the {name} row of {key} is not what was stored")));
+            }
+            Ok((key, value))
+        });
+        checked.collect()
     }
 }
 
 impl StateStore for SqliteStore {
     fn load(&mut self) -> Result<Option<StateImage>, StoreError> {
-        let Some(run) = self.meta("run")? else {
+        let meta: BTreeMap<String, String> = self.rows(META)?.into_iter().collect();
+        let rows = self.rows(SLOTS)?;
+        if meta.is_empty() && rows.is_empty() {
             return Ok(None);
-        };
+        }
         let missing = |what| StoreError::Incomplete { path: self.path.clone(), what };
+        let run = value(&meta, "run")?.ok_or_else(|| missing("the run"))?;
         let mut nodes = BTreeMap::new();
-        for (slot, value) in self.pairs("read slots", "SELECT slot, value FROM slots")? {
+        for (slot, value) in rows {
             let node: ManagedNode = decode(&slot, &value)?;
             let slot = LogicalNodeId::parse(slot).map_err(|_| missing("a readable slot id"))?;
             nodes.insert(slot, node);
         }
         let next_attempt_id: u64 =
-            self.meta("next_attempt_id")?.ok_or_else(|| missing("the next attempt id"))?;
+            value(&meta, "next_attempt_id")?.ok_or_else(|| missing("the next attempt id"))?;
         if nodes.values().any(|node: &ManagedNode| node.attempt.0 >= next_attempt_id) {
-            let finding = "an attempt is there that was never given out".to_owned();
-            return Err(StoreError::Damaged { path: self.path.clone(), finding });
+            return Err(self.damaged("an attempt is there that was never given out".to_owned()));
         }
         let state = ClusterState {
-            observed_generation: self
-                .meta("observed_generation")?
+            observed_generation: value(&meta, "observed_generation")?
                 .ok_or_else(|| missing("the observed generation"))?,
             next_attempt_id,
             nodes,
-            holds: self.meta("holds")?.unwrap_or_default(),
+            holds: value(&meta, "holds")?.unwrap_or_default(),
         };
-        let desired = self.meta("desired")?.ok_or_else(|| missing("the accepted shape"))?;
-        let annotations = self.pairs("read annotations", "SELECT key, value FROM annotations")?;
-        Ok(Some(StateImage { run, state, desired, annotations: annotations.into_iter().collect() }))
+        let desired = value(&meta, "desired")?.ok_or_else(|| missing("the accepted shape"))?;
+        let annotations = self.rows(ANNOTATIONS)?.into_iter().collect();
+        Ok(Some(StateImage { run, state, desired, annotations }))
     }
 
     fn commit(&mut self, changes: &Changeset) -> Result<(), StoreError> {
@@ -186,13 +251,16 @@ impl SqliteStore {
         let transaction = self.connection.transaction().map_err(&failed)?;
         {
             let mut upsert = transaction
-                .prepare_cached("INSERT OR REPLACE INTO slots (slot, attempt, value) VALUES (?1, ?2, ?3)")
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO slots (slot, attempt, value, sum) VALUES (?1, ?2, ?3, ?4)",
+                )
                 .map_err(&failed)?;
             for (slot, node) in &changes.upserted {
                 let value = encode(slot.as_str(), node)?;
                 // The column is for people who look into the file; the value is what counts.
                 let attempt = i64::try_from(node.attempt.0).unwrap_or(i64::MAX);
-                upsert.execute(params![slot.as_str(), attempt, value]).map_err(&failed)?;
+                let sum = sums::of(SLOTS.name, slot.as_str(), &value);
+                upsert.execute(params![slot.as_str(), attempt, value, sum]).map_err(&failed)?;
             }
             let mut remove =
                 transaction.prepare_cached("DELETE FROM slots WHERE slot = ?1").map_err(&failed)?;
@@ -215,8 +283,9 @@ impl SqliteStore {
         for (key, value) in &meta.annotations {
             match value {
                 Some(value) => {
-                    let sql = "INSERT OR REPLACE INTO annotations (key, value) VALUES (?1, ?2)";
-                    transaction.execute(sql, [key, value]).map_err(&failed)?
+                    let sql = "INSERT OR REPLACE INTO annotations (key, value, sum) VALUES (?1, ?2, ?3)";
+                    let sum = sums::of(ANNOTATIONS.name, key, value);
+                    transaction.execute(sql, params![key, value, sum]).map_err(&failed)?
                 }
                 None => {
                     transaction.execute("DELETE FROM annotations WHERE key = ?1", [key]).map_err(&failed)?
@@ -227,6 +296,27 @@ impl SqliteStore {
     }
 }
 
+/// A value of the table of single values.
+fn value<T: DeserializeOwned>(meta: &BTreeMap<String, String>, key: &str) -> Result<Option<T>, StoreError> {
+    meta.get(key).map(|text| decode(key, text)).transpose()
+}
+
+/// Whether an earlier writer left a log that the file alone lacks.
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+/// A path as it is written in a URI.
+fn escaped(path: &Path) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/.-_".contains(&byte);
+    let bytes = path.as_os_str().as_encoded_bytes().iter();
+    bytes
+        .map(|byte| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02x}") })
+        .collect()
+}
+
 fn put<T: Serialize>(
     transaction: &Transaction<'_>,
     key: &str,
@@ -234,8 +324,11 @@ fn put<T: Serialize>(
     failed: &impl Fn(rusqlite::Error) -> StoreError,
 ) -> Result<(), StoreError> {
     let text = encode(key, value)?;
-    let sql = "INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)";
-    transaction.execute(sql, [key, &text]).map(drop).map_err(failed)
+    let sum = sums::of(META.name, key, &text);
+    let mut statement = transaction
+        .prepare_cached("INSERT OR REPLACE INTO meta (key, value, sum) VALUES (?1, ?2, ?3)")
+        .map_err(failed)?;
+    statement.execute(params![key, text, sum]).map(drop).map_err(failed)
 }
 
 fn encode<T: Serialize>(what: &str, value: &T) -> Result<String, StoreError> {

@@ -1,8 +1,10 @@
 //! The driver against a fake world: scenarios, properties, stores, and the tokio shell.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod disks;
 mod listings;
 mod properties;
+mod restarts;
 mod scenarios;
 mod shell;
 mod stale;

@@ -244,7 +244,8 @@ fn a_torn_file_is_damaged_and_not_an_empty_cluster() {
 fn attempts_beyond_the_allocator_are_damage() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state.db");
-    SqliteStore::open(&path).unwrap().commit(&first_changes(3)).unwrap();
+    // A file of the version that had no sums.
+    raw(&path, include_str!("fixtures/state-v1.sql"));
     raw(&path, "UPDATE meta SET value = '2' WHERE key = 'next_attempt_id'");
     let error = SqliteStore::open(&path).unwrap().load().unwrap_err();
     assert!(error.is_damage() && error.to_string().contains("never given out"), "{error}");

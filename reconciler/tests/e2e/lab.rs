@@ -245,7 +245,13 @@ pub(crate) fn wait(what: &str, seconds: u64, reached: impl FnMut() -> bool) {
     wait_or(what, seconds, reached, String::new);
 }
 
-fn wait_or(what: &str, seconds: u64, mut reached: impl FnMut() -> bool, instead: impl FnOnce() -> String) {
+/// As [`wait`]; says what was there instead.
+pub(crate) fn wait_or(
+    what: &str,
+    seconds: u64,
+    mut reached: impl FnMut() -> bool,
+    instead: impl FnOnce() -> String,
+) {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     while !reached() {
         assert!(Instant::now() < deadline, "waited {seconds} s in vain for {what}; {}", instead());

@@ -9,3 +9,4 @@ mod life;
 mod plan;
 mod refusals;
 mod secrets;
+mod watch;

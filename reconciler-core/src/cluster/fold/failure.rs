@@ -64,7 +64,12 @@ pub(super) fn failed(
 }
 
 /// From now on only adoption or proved absence counts.
-fn mark(node: &mut ManagedNode, kind: OperationKind, visibility: Visibility, now: SystemTime) {
+pub(in crate::cluster) fn mark(
+    node: &mut ManagedNode,
+    kind: OperationKind,
+    visibility: Visibility,
+    now: SystemTime,
+) {
     let from = visibility.absent_counts_from(now);
     node.retry.ambiguous_operation = Some(kind);
     node.retry.extra.absent_counts_from = node.retry.extra.absent_counts_from.max(Some(from));
