@@ -199,14 +199,20 @@ impl StoreError {
         }
     }
 
-    /// Whether the way to the file may not be written.
-    fn forbids_writing(&self) -> bool {
+    /// Whether nothing can be written beside the file.
+    fn prevents_writing(&self) -> bool {
         use rusqlite::ErrorCode;
         matches!(
             self,
             Self::Open { source, .. } | Self::Sql { source, .. } if matches!(
                 source.sqlite_error_code(),
-                Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied)
+                Some(
+                    ErrorCode::CannotOpen
+                        | ErrorCode::ReadOnly
+                        | ErrorCode::PermissionDenied
+                        | ErrorCode::DiskFull
+                        | ErrorCode::SystemIoFailure
+                )
             )
         )
     }

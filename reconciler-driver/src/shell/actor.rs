@@ -122,6 +122,10 @@ impl Actor {
         for (_, (_, task)) in std::mem::take(&mut self.tasks) {
             task.abort();
         }
+        // Whoever is sending in this very moment must learn that nobody answers: only a closed channel that was read
+        // to its end is sure to hold no message.
+        self.inbox.close();
+        while self.inbox.recv().await.is_some() {}
         reason
     }
 

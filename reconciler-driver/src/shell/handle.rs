@@ -169,6 +169,10 @@ impl DriverHandle {
         let (reply, answer) = oneshot::channel();
         let message = Message::Command(Box::new(command(reply)));
         self.mail.send(message).map_err(|_| DriverError::Stopped)?;
-        answer.await.map_err(|_| DriverError::Stopped)
+        tokio::select! {
+            biased;
+            answer = answer => answer.map_err(|_| DriverError::Stopped),
+            _ = self.stopped() => Err(DriverError::Stopped),
+        }
     }
 }

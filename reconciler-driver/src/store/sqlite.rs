@@ -6,6 +6,7 @@
 //! that flips on the disk is never taken for another attempt.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use executor_api::LogicalNodeId;
@@ -67,6 +68,7 @@ impl SqliteStore {
 
     /// As [`open`](Self::open), over a connection that the caller opened and limited in its own way.
     pub fn over(path: &Path, connection: Connection) -> Result<Self, StoreError> {
+        check_format(path)?;
         let mut store = Self { path: path.to_owned(), connection, version: SCHEMA_VERSION, given_up: false };
         let tables: i64 = store.query("look for tables", "SELECT count(*) FROM sqlite_master")?;
         let ours: i64 = store.query("read the file's mark", "PRAGMA application_id")?;
@@ -90,9 +92,9 @@ impl SqliteStore {
         let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY;
         let opened = Self::looking(path, Connection::open_with_flags(path, read_only));
         match opened {
-            // SQLite writes beside a file even to read it. Where it may not and nobody left a log, the file is all
-            // there is, and nothing changes it.
-            Err(error) if error.forbids_writing() && !has_log(path) => {
+            // SQLite writes beside a file even to read it. Where it may not, or there is no room, and nobody left a
+            // log, the file is all there is, and nothing changes it.
+            Err(error) if error.prevents_writing() && !has_log(path) => {
                 let uri = format!("file:{}?immutable=1", escaped(path));
                 let flags = read_only | OpenFlags::SQLITE_OPEN_URI;
                 Self::looking(path, Connection::open_with_flags(uri, flags))
@@ -121,8 +123,11 @@ impl SqliteStore {
     fn make_durable(&mut self) -> Result<(), StoreError> {
         // Changing the journal mode leaves SQLite in a transaction that the next read ends.
         let _: i64 = self.query("look for tables", "SELECT count(*) FROM sqlite_master")?;
-        let busy: i64 = self.query("take over the log", "PRAGMA wal_checkpoint(TRUNCATE)")?;
-        if busy != 0 {
+        let (there, moved): (i64, i64) = self.run("take over the log", |connection| {
+            connection.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| Ok((row.get(1)?, row.get(2)?)))
+        })?;
+        // Readers of the newest content are in nobody's way; one of older content is waited for, but not for ever.
+        if there != moved {
             return Err(StoreError::Read { path: self.path.clone() });
         }
         Ok(())
@@ -306,6 +311,19 @@ fn has_log(path: &Path) -> bool {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+/// SQLite opens a file of an unknown format as one that may not be written, which is not what is wrong with it.
+fn check_format(path: &Path) -> Result<(), StoreError> {
+    let mut head = [0; 20];
+    // What cannot be read here is told by SQLite, and a file that is shorter has no format yet.
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    let [.., writes, reads] = head;
+    if read.is_ok() && head.starts_with(b"SQLite format 3\0") && (writes > 2 || reads > 2) {
+        let finding = format!("its format is {writes}.{reads}, which never was");
+        return Err(StoreError::Damaged { path: path.to_owned(), finding });
+    }
+    Ok(())
 }
 
 /// A path as it is written in a URI.

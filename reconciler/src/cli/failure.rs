@@ -80,6 +80,17 @@ impl Failure {
     }
 }
 
+/// What to do about a failed access to a file, where that is plain; to be put behind what was being done.
+pub(crate) fn remedy(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => " (free some space there, then start again)",
+        ErrorKind::ReadOnlyFilesystem => " (make the directory writable, then start again)",
+        ErrorKind::PermissionDenied => " (make it readable and writable for this user, or be another one)",
+        _ => "",
+    }
+}
+
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
         Self::error(error.to_string())

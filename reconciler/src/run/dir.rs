@@ -5,7 +5,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::cli::failure::Failure;
+use crate::cli::failure::{Failure, remedy};
 
 /// Overrides where ports are reserved, for tests that must not meet each other or the user's own runs.
 pub(crate) const PORTS_VARIABLE: &str = "RECONCILER_PORTS_DIR";
@@ -44,6 +44,14 @@ impl RunDir {
     /// The store.
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join("state.db")
+    }
+
+    /// Whether there is a store. One that cannot be looked for is not taken for none.
+    pub(crate) fn has_store(&self) -> Result<bool, Failure> {
+        self.store().try_exists().map_err(|error| {
+            let doing = format!("looking for the state {}{}", self.store().display(), remedy(&error));
+            Failure::while_doing(doing, &error)
+        })
     }
 
     /// The lock of the one who drives.

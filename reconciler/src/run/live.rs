@@ -88,7 +88,7 @@ impl Live {
         aim: Aim,
         tape: bool,
     ) -> Result<(Arc<Self>, Vec<String>), Failure> {
-        if !dir.store().exists() {
+        if !dir.has_store()? {
             // A run is made only of a file without mistakes; else not even an empty directory is left.
             let table = providers::executors(&site(dir, Arc::new(TokioTimer::new()))?);
             check(&aim, &resolve(dir, &aim, None)?, &table).await?;
@@ -343,7 +343,7 @@ impl Live {
     /// Changes the stored holds of a run that nobody drives.
     pub(crate) fn change_holds_offline(dir: &RunDir, request: &Request) -> Result<Vec<String>, Failure> {
         let missing = || state::missing(dir);
-        if !dir.store().exists() {
+        if !dir.has_store()? {
             return Err(missing());
         }
         let _lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::failure::Failure;
+use crate::cli::failure::{Failure, remedy};
 use crate::run::dir::RunDir;
 use crate::run::uid;
 
@@ -58,7 +58,8 @@ impl Lock {
     /// Takes the lock of a run whose directory exists.
     pub(crate) fn take(dir: &RunDir) -> Result<Self, LockError> {
         let failed = |error: std::io::Error| {
-            LockError::Failed(Failure::while_doing(format_args!("locking {}", dir.lock().display()), &error))
+            let doing = format!("locking {}{}", dir.lock().display(), remedy(&error));
+            LockError::Failed(Failure::while_doing(doing, &error))
         };
         let mut tries = 0;
         loop {

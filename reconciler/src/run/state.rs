@@ -30,7 +30,7 @@ pub(crate) struct Stored {
 impl Stored {
     /// Reads without locking; for commands that only look. `None` if the run has no state.
     pub(crate) fn look(dir: &RunDir) -> Result<Option<Self>, Failure> {
-        if !dir.store().exists() {
+        if !dir.has_store()? {
             return Ok(None);
         }
         let mut store = SqliteStore::open_read_only(&dir.store()).map_err(|error| failed(dir, &error))?;

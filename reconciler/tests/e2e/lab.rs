@@ -46,6 +46,12 @@ impl Lab {
         self
     }
 
+    /// With its state somewhere else.
+    pub(crate) fn keeping_state_in(mut self, state: PathBuf) -> Self {
+        self.state = state;
+        self
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -236,7 +242,7 @@ pub(crate) fn attempts(status: &Value) -> BTreeMap<String, u64> {
     let nodes = status["nodes"].as_array().unwrap();
     nodes
         .iter()
-        .map(|node| (node["id"].as_str().unwrap().to_owned(), node["attempt"].as_u64().unwrap()))
+        .filter_map(|node| Some((node["id"].as_str().unwrap().to_owned(), node["attempt"].as_u64()?)))
         .collect()
 }
 

@@ -1,5 +1,6 @@
 //! The real binary against real processes, from the outside: what its user sees.
 
+mod disks;
 mod durability;
 mod etcd;
 mod failures;
