@@ -85,19 +85,15 @@ impl Bench {
     }
 
     /// The context of a new operation.
-    #[expect(clippy::missing_panics_doc, reason = "a slot's id begins with its group")]
     pub fn ctx(&self, key: &AttemptKey) -> OperationContext {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let deadline = self.timer.now() + self.harness.call_timeout();
-        let group = key.node.as_str().rsplit_once('-').map_or("", |(group, _)| group);
-        #[expect(clippy::expect_used, reason = "a slot's id begins with its group")]
-        let group = GroupId::new(group).expect("a slot's id begins with its group");
         OperationContext {
             attempt: key.clone(),
             operation: OperationId { attempt: key.attempt, sequence },
             candidate: CandidateIndex(0),
             deadline,
-            group: SlotGroup { group, slots: Arc::new([key.node.clone()]) },
+            group: SlotGroup { group: key.node.group(), slots: Arc::new([key.node.clone()]) },
         }
     }
 

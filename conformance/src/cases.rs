@@ -61,6 +61,7 @@ table! { $
     }
     adoption {
         a_lease_whose_answer_was_lost_is_adopted,
+        a_repeat_with_another_body_makes_no_second_lease,
         a_create_that_never_arrived_is_made_good,
         a_lease_that_lands_late_is_adopted,
         of_two_leases_one_is_kept,

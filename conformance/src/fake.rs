@@ -3,17 +3,18 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use executor_api::{
-    AttemptKey, BootSpec, Executor, ExecutorErrorKind, GroupId, JoinSpec, LogicalNodeSpec, NodeRole,
-    NodeTemplate, ProviderName, Timer, Visibility,
+    AttemptKey, Executor, ExecutorErrorKind, LogicalNodeSpec, NodeTemplate, Timer, Visibility,
 };
 use executor_fake::{CallKind, FakeBehaviour, FakeProvider, FakeWorld, Fault, Rule, Silence};
 use serde_json::json;
 
-use crate::harness::{CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, NodePlan};
+use crate::harness::{
+    CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, NodePlan, template,
+};
 use crate::secret::SecretFile;
 use crate::time::TokioTimer;
 
@@ -44,8 +45,7 @@ impl FakeHarness {
     }
 
     fn with(behaviour: FakeBehaviour, wrap: Wrap) -> Self {
-        let epoch = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365);
-        let timer: Arc<dyn Timer> = Arc::new(TokioTimer::starting_at(epoch));
+        let timer: Arc<dyn Timer> = Arc::new(TokioTimer::fixed());
         Self { world: FakeWorld::new(Arc::clone(&timer), behaviour), timer, wrap, secret: SecretFile::new() }
     }
 
@@ -84,30 +84,22 @@ impl Harness for FakeHarness {
         Arc::clone(&self.timer)
     }
 
-    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec {
+    fn template(&self, plan: NodePlan) -> NodeTemplate {
         let settings = match plan {
             NodePlan::Joins => json!({ "join": "3s" }),
             NodePlan::NeverJoins => json!({ "join": "never" }),
             NodePlan::Exits(status) => json!({ "exit": { "after": "1s", "status": status } }),
         };
-        let (group, index) = key.node.as_str().rsplit_once('-').unwrap_or_default();
-        #[expect(clippy::expect_used, reason = "a slot's id begins with its group")]
-        let group = GroupId::new(group).expect("a slot's id begins with its group");
-        LogicalNodeSpec {
-            id: key.node.clone(),
-            group,
-            index: index.parse().unwrap_or_default(),
-            template: Arc::new(template(json!({ "create": "2s", "endpoint": "1s" }), settings)),
-        }
+        template(FakeProvider::NAME, json!({ "create": "2s", "endpoint": "1s" }), settings)
     }
 
     fn flawed(&self) -> Option<(NodeTemplate, String)> {
-        Some((template(json!({ "creaet": "2s" }), json!({})), "/shape/creaet".to_owned()))
+        Some((template(FakeProvider::NAME, json!({ "creaet": "2s" }), json!({})), "/shape/creaet".to_owned()))
     }
 
     fn reserved(&self) -> Option<(NodeTemplate, String)> {
         let shape = json!({ "labels": { executor_api::labels::RUN: "mine" } });
-        Some((template(shape, json!({})), "/shape/labels/reconciler~1run".to_owned()))
+        Some((template(FakeProvider::NAME, shape, json!({})), "/shape/labels/reconciler~1run".to_owned()))
     }
 
     fn secretive(&self, key: &AttemptKey) -> Option<(LogicalNodeSpec, String)> {
@@ -198,17 +190,5 @@ fn refusal(kind: ExecutorErrorKind) -> Result<Fault, CannotInject> {
         ExecutorErrorKind::Gone | ExecutorErrorKind::Ambiguous => {
             Err(CannotInject::because(format!("{kind} is no refusal")))
         }
-    }
-}
-
-fn template(shape: serde_json::Value, settings: serde_json::Value) -> NodeTemplate {
-    #[expect(clippy::expect_used, reason = "the fake's name is legal")]
-    let provider = ProviderName::new(FakeProvider::NAME).expect("the fake's name is legal");
-    NodeTemplate {
-        role: NodeRole::default(),
-        provider,
-        shape,
-        boot: BootSpec { via: None, settings },
-        join: JoinSpec::default(),
     }
 }

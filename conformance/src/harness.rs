@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use executor_api::{
-    AttemptKey, BootstrapSessionId, Executor, ExecutorErrorKind, LeaseId, LeaseOwner, LogicalNodeSpec,
-    NodeTemplate, RunId, Timer,
+    AttemptKey, BootSpec, BootstrapSessionId, Executor, ExecutorErrorKind, JoinSpec, LeaseId, LeaseOwner,
+    LogicalNodeSpec, NodeRole, NodeTemplate, ProviderName, RunId, Timer,
 };
+use serde_json::Value;
 
 /// How the node of a case is to behave, in words that the harness translates into its own specs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +156,13 @@ pub trait Harness: Send + Sync + fmt::Debug + 'static {
         RunId::new("suite", "u1").expect("both are legal names")
     }
 
-    /// A spec whose node behaves like that. A pure function of its arguments.
-    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec;
+    /// A template whose nodes behave like that. A pure function of its argument. See [`template`].
+    fn template(&self, plan: NodePlan) -> NodeTemplate;
+
+    /// The spec of an attempt's slot, of that template.
+    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec {
+        LogicalNodeSpec::of(key.node.clone(), Arc::new(self.template(plan)))
+    }
 
     /// A template that `validate` must refuse, and the JSON pointer of its flaw.
     fn flawed(&self) -> Option<(NodeTemplate, String)>;
@@ -205,5 +211,21 @@ pub trait Harness: Send + Sync + fmt::Debug + 'static {
     /// Time between two looks at a level.
     fn pace(&self) -> Duration {
         Duration::from_millis(20)
+    }
+}
+
+/// A template with this `shape` and these `boot` settings, and nothing else.
+///
+/// # Panics
+/// The provider's name is not legal.
+pub fn template(provider: &str, shape: Value, boot: Value) -> NodeTemplate {
+    #[expect(clippy::expect_used, reason = "a suite without its provider has nothing to say")]
+    let provider = ProviderName::new(provider).expect("the harness names its provider");
+    NodeTemplate {
+        role: NodeRole::default(),
+        provider,
+        shape,
+        boot: BootSpec { via: None, settings: boot },
+        join: JoinSpec::default(),
     }
 }

@@ -30,7 +30,7 @@ pub mod time;
 pub use bench::{Bench, Node, Watch};
 pub use case::{CallEnd, Case, CaseEnd, CaseResult};
 pub use cases::CASES;
-pub use harness::{CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, NodePlan};
+pub use harness::{CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, NodePlan, template};
 pub use lossy::Losses;
 pub use report::{Report, Verdict};
 pub use runner::{UnknownCase, run_named, run_suite, run_suite_telling};

@@ -9,17 +9,39 @@ use crate::cases::CASES;
 use crate::harness::Harness;
 use crate::report::{Report, Verdict};
 
-/// There is no case of this name.
+/// There is no case and no promise of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no case {name:?}; a name is a promise and a case, such as {example:?}")]
+#[error("there is no case {name:?}; {instead}")]
 pub struct UnknownCase {
     /// The name as given.
     pub name: String,
-    /// One that there is.
-    pub example: &'static str,
+    /// What could have been meant: the cases of the promise that the name begins with, or else the promises.
+    pub instead: String,
 }
 
-/// Runs every case, or the one named. Blocks; not to be called from within a runtime.
+/// All cases of a table, the one of this name, or those of the promise of this name.
+pub(crate) fn chosen<'a, B>(
+    cases: &'a [Case<B>],
+    only: Option<&str>,
+) -> Result<Vec<&'a Case<B>>, UnknownCase> {
+    let Some(name) = only else { return Ok(cases.iter().collect()) };
+    let meant: Vec<_> = cases.iter().filter(|case| name == case.name || name == case.promise).collect();
+    if !meant.is_empty() {
+        return Ok(meant);
+    }
+    let promise = name.split("::").next().unwrap_or_default();
+    let near: Vec<_> = cases.iter().filter(|case| case.promise == promise).map(|case| case.name).collect();
+    let instead = if near.is_empty() {
+        let mut promises: Vec<_> = cases.iter().map(|case| case.promise).collect();
+        promises.dedup();
+        format!("a name is a promise ({}) or a case, such as {}", promises.join(", "), cases[0].name)
+    } else {
+        format!("those of {promise} are {}", near.join(", "))
+    };
+    Err(UnknownCase { name: name.to_owned(), instead })
+}
+
+/// Runs every case, or the one named, or all of the promise named. Blocks; not to be called from within a runtime.
 ///
 /// # Errors
 /// There is no case of that name.
@@ -36,12 +58,8 @@ pub fn run_suite_telling<H: Harness>(
     only: Option<&str>,
     mut tell: impl FnMut(&'static str, &Verdict),
 ) -> Result<Report, UnknownCase> {
-    let chosen: Vec<&Case> = CASES.iter().filter(|case| only.is_none_or(|name| name == case.name)).collect();
-    if let (Some(name), true) = (only, chosen.is_empty()) {
-        return Err(UnknownCase { name: name.to_owned(), example: CASES[0].name });
-    }
     let mut report = Report::default();
-    for case in chosen {
+    for case in chosen(CASES, only)? {
         let verdict = run_case(&make, case);
         tell(case.name, &verdict);
         report.verdicts.push((case.name, verdict));

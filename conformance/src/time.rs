@@ -20,6 +20,13 @@ impl TokioTimer {
     }
 }
 
+impl TokioTimer {
+    /// Starts at the same time in every run, for a world whose time is virtual.
+    pub fn fixed() -> Self {
+        Self::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365))
+    }
+}
+
 impl Timer for TokioTimer {
     fn now(&self) -> SystemTime {
         self.anchor + self.origin.elapsed()

@@ -79,6 +79,13 @@ pub struct Endpoint {
     pub ports: BTreeMap<String, u16>,
 }
 
+impl Endpoint {
+    /// An address that needs no proof and has no further ports.
+    pub fn at(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port, auth: EndpointAuth::None, ports: BTreeMap::new() }
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)

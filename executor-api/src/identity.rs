@@ -194,6 +194,21 @@ impl LogicalNodeId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The group whose slot it is.
+    pub fn group(&self) -> GroupId {
+        GroupId(self.parts().0.to_owned())
+    }
+
+    /// Its place in the group, from zero.
+    pub fn index(&self) -> u32 {
+        // Both constructors put a `u32` there.
+        self.parts().1.parse().unwrap_or_default()
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        self.0.rsplit_once('-').unwrap_or((&self.0, ""))
+    }
 }
 
 impl TryFrom<String> for LogicalNodeId {
@@ -385,7 +400,8 @@ mod tests {
         for bad in ["", "web", "web-", "-1", "web-01", "web-+1", "Web-1", "web-4294967296", "we b-1"] {
             assert!(LogicalNodeId::parse(bad).is_err(), "{bad:?} was taken");
         }
-        assert!(LogicalNodeId::parse("a-1-0").is_ok());
+        let id = LogicalNodeId::parse("a-1-0").unwrap();
+        assert_eq!((id.group().as_str(), id.index()), ("a-1", 0));
     }
 
     proptest! {

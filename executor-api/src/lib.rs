@@ -11,7 +11,8 @@
 //!
 //! Read in this order: [`identity`] (who is meant), [`spec`] (what is wanted), [`facts`] (what exists),
 //! [`command`] (what is asked), [`outcome`] (what came back), [`error`] (what went wrong), then the two
-//! traits [`LeaseProvider`] and [`Bootstrapper`]. What gated maintenance needs is a house of its own in [`host`].
+//! traits [`LeaseProvider`] and [`Bootstrapper`]. An author whose world can be looked at, made in and removed from
+//! writes the shorter traits of [`world`] instead, which keep the common promises. What gated maintenance needs is a house of its own in [`host`].
 //! Everything here is plain data or a trait: no runtime,
 //! no clock, no global state.
 
@@ -26,6 +27,7 @@ pub mod outcome;
 pub mod secret;
 pub mod spec;
 pub mod timer;
+pub mod world;
 
 pub use command::{CreateMode, NodeManagerCommand, OperationKind};
 pub use error::{ExecutorError, ExecutorErrorKind, RejectReason};

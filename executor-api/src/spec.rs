@@ -102,6 +102,13 @@ pub struct LogicalNodeSpec {
     pub template: Arc<NodeTemplate>,
 }
 
+impl LogicalNodeSpec {
+    /// This slot, of this template.
+    pub fn of(id: LogicalNodeId, template: Arc<NodeTemplate>) -> Self {
+        Self { group: id.group(), index: id.index(), id, template }
+    }
+}
+
 /// The slots of a group, in order of index.
 pub fn expand_node_group(group: &RunNodeGroupSpec) -> impl Iterator<Item = LogicalNodeSpec> + '_ {
     (0..group.count).map(|index| LogicalNodeSpec {
@@ -142,9 +149,41 @@ pub fn check_user_labels(pointer: &str, user: &BTreeMap<String, String>) -> Vec<
         .collect()
 }
 
+/// The keys of an opaque setting that nobody knows; each a problem at its key below `pointer`. A misspelt key would
+/// otherwise be silently without effect. `Null` has no keys; what is no object is one problem.
+pub fn unknown_keys(pointer: &str, settings: &Value, known: &[&str]) -> Vec<SpecProblem> {
+    let listed =
+        if known.is_empty() { "none at all".to_owned() } else { format!("only {}", known.join(", ")) };
+    let Some(object) = settings.as_object() else {
+        let wrong =
+            || vec![SpecProblem::new(pointer, format!("these are settings by name; there are {listed}"))];
+        return if settings.is_null() { Vec::new() } else { wrong() };
+    };
+    let unknown = object.keys().filter(|key| !known.contains(&key.as_str()));
+    let problem = |key: &String| {
+        let escaped = key.replace('~', "~0").replace('/', "~1");
+        SpecProblem::new(format!("{pointer}/{escaped}"), format!("there is no {key:?}; there are {listed}"))
+    };
+    unknown.map(problem).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unknown_key_is_a_problem_at_its_place() {
+        let told = |settings| {
+            let found = unknown_keys("/shape", &settings, &["size"]).into_iter();
+            found.map(|problem| format!("{}: {}", problem.pointer, problem.message)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told(serde_json::json!({ "size": 1, "a/b": 2 })),
+            ["/shape/a~1b: there is no \"a/b\"; there are only size"]
+        );
+        assert_eq!(told(serde_json::json!(3)), ["/shape: these are settings by name; there are only size"]);
+        assert!(told(Value::Null).is_empty());
+    }
 
     #[test]
     fn expansion_names_slots_by_group_and_index_and_shares_the_template() {

@@ -173,7 +173,7 @@ impl Dispatcher {
         let failed = |error: String| {
             Some(Order::Tell(Box::new(DriverInput::SubmitFailed { node: node.clone(), operation, error })))
         };
-        let executor = match self.executors.serving(&route) {
+        let executor = match self.executors.carrying_out(&route, &command) {
             Ok(executor) => executor,
             Err(error) => return failed(error.to_string()),
         };

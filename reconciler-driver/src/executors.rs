@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use executor_api::{
-    Bootstrapper, Executor, LeaseProvider, NodeTemplate, ProviderName, RunNodeGroupSpec, SpecProblem,
-    Visibility,
+    Bootstrapper, CreateMode, Executor, LeaseProvider, NodeManagerCommand, NodeTemplate, ProviderName,
+    RunNodeGroupSpec, SpecProblem, Visibility,
 };
 
 use crate::driver::Route;
@@ -80,6 +80,27 @@ impl ExecutorTable {
             known: names(self.bootstrappers.keys()),
         })?;
         Ok(Executor::new(Arc::clone(executor.leases()), Arc::clone(bootstrap)))
+    }
+
+    /// Who carries this command out. To make something both halves must be there: nothing is leased that nobody could
+    /// bootstrap. What looks for a lease or ends it needs the lease provider alone, so that a node whose bootstrapper is
+    /// no longer built in can still be cleaned up. A session that only its bootstrapper could end is not passed
+    /// over: it keeps its lease until the bootstrapper is back.
+    ///
+    /// # Errors
+    /// Who is needed is not in the table.
+    pub fn carrying_out(&self, route: &Route, command: &NodeManagerCommand) -> Result<Executor, NoExecutor> {
+        let needs_only_leases = match command {
+            NodeManagerCommand::CreateLease { mode, .. } => *mode == CreateMode::AdoptOnly,
+            NodeManagerCommand::LookupEndpoint { .. } | NodeManagerCommand::DestroyLease { .. } => true,
+            NodeManagerCommand::StartBootstrap { .. }
+            | NodeManagerCommand::BootstrapConvergenceObserved { .. }
+            | NodeManagerCommand::CancelBootstrap { .. } => false,
+        };
+        if needs_only_leases {
+            return self.serving(&Route { provider: route.provider.clone(), via: None });
+        }
+        self.serving(route)
     }
 
     /// The lease provider of this name.

@@ -78,7 +78,10 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 
 /// Whether a crate under `executors/` leases nodes, rather than helping those that do.
 fn leases(member: &Member) -> bool {
-    let is_provider = |path: &PathBuf| fs::read_to_string(path).unwrap().contains("impl LeaseProvider for");
+    let is_provider = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        text.contains("impl LeaseProvider for") || text.contains("impl LeaseWorld for")
+    };
     member.dir.starts_with(root().join("executors"))
         && files(&member.dir.join("src"), &["rs"]).iter().any(is_provider)
 }
@@ -180,6 +183,49 @@ fn every_provider_has_a_feature_a_row_and_a_line_in_the_readme() {
         needs(tested, "no test that runs the conformance suite (`suite!`)");
     }
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Code is what is neither blank nor a comment. Neither tests nor the suite's harness count: they are the proof.
+#[test]
+fn the_template_is_under_150_lines_of_code() {
+    let sources = files(&root().join("executors/template/src"), &["rs"]).into_iter();
+    let counted = sources.filter(|path| !path.ends_with("conformance.rs"));
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+    let lines: usize =
+        counted.map(|path| fs::read_to_string(path).unwrap().lines().filter(is_code).count()).sum();
+    assert!(
+        (60..150).contains(&lines),
+        "{lines} lines of code; what every author needs belongs in executor-api"
+    );
+}
+
+/// `docs/scenarios.md` has a row for each scenario, and each name in it is that of a test or of a case.
+#[test]
+fn every_scenario_is_shown_by_tests_that_exist() {
+    let table = fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    let sources = members().into_values().flat_map(|member| {
+        ["src", "tests"].map(|dir| files(&member.dir.join(dir), &["rs"])).into_iter().flatten()
+    });
+    let texts: BTreeMap<PathBuf, String> =
+        sources.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect();
+    let cases = |promise: &str| {
+        let path = root().join("conformance/src/cases").join(format!("{promise}.rs"));
+        texts.get(&path).map_or("", String::as_str)
+    };
+    let is_there = |name: &str| match name.split_once("::") {
+        Some((promise, case)) => cases(promise).contains(&format!("pub(crate) async fn {case}(")),
+        None => texts.values().any(|text| text.contains(&format!("fn {name}()"))),
+    };
+    for number in 1..=27 {
+        let start = format!("| H{number:02} |");
+        let row = table.lines().find(|line| line.starts_with(&start));
+        let shown = row.unwrap_or_else(|| panic!("no row for H{number:02}")).rsplit('|').nth(1).unwrap();
+        let names: Vec<_> = shown.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "nothing shows H{number:02}");
+        for name in names {
+            assert!(is_there(name), "H{number:02} names {name}, which does not exist");
+        }
+    }
 }
 
 #[test]

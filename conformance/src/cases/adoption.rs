@@ -7,7 +7,7 @@ use executor_api::{CreateMode, CreateOutcome, ExecutorErrorKind, NodeObservation
 
 use super::dedup::{one_lease, one_session};
 use crate::bench::{Bench, leased, session_of};
-use crate::case::{CaseResult, ensure};
+use crate::case::{CallEnd, CaseResult, ensure};
 use crate::harness::{Injection, NodePlan};
 
 pub(crate) async fn a_lease_whose_answer_was_lost_is_adopted(b: Arc<Bench>) -> CaseResult {
@@ -19,6 +19,32 @@ pub(crate) async fn a_lease_whose_answer_was_lost_is_adopted(b: Arc<Bench>) -> C
     b.absence_counts().await;
     let adopted = b.create(&key).await?;
     ensure!(adopted.lease_id == made[0], "{} was made and {} returned", made[0], adopted.lease_id);
+    one_lease(&b, &key).await
+}
+
+pub(crate) async fn a_repeat_with_another_body_makes_no_second_lease(b: Arc<Bench>) -> CaseResult {
+    b.inject(Injection::LoseCreateAnswer).await?;
+    let key = b.key("web", 0, 1);
+    let (ctx, asked) = (b.ctx(&key), b.desired(&key, NodePlan::Joins));
+    let create = b.executor().leases().create(&ctx, &asked, CreateMode::CreateOrAdopt);
+    // Long before what it made is sure to show.
+    let lost = b.call_for(b.call_timeout() / 10, create).await;
+    ensure!(lost.is_err(), "a create without an answer ended as {lost:?}");
+    // Another version of the provider, or a start-up script with a time in it, asks for something else under the same
+    // token. That somebody used it proves that there is a lease.
+    let mut other = asked;
+    Arc::make_mut(&mut other.template).role = executor_api::NodeRole("another".to_owned());
+    let ctx = b.ctx(&key);
+    let repeat = b.call(b.executor().leases().create(&ctx, &other, CreateMode::CreateOrAdopt)).await;
+    let proves_nothing = |end: &CallEnd| end.kind() == ExecutorErrorKind::Ambiguous;
+    ensure!(
+        repeat.as_ref().err().is_none_or(proves_nothing),
+        "a create was answered with {repeat:?} while an earlier one has made a lease"
+    );
+    let made = b.inventory().await.leases_of(&key);
+    ensure!(made.len() == 1, "under one token there are {made:?}");
+    b.absence_counts().await;
+    leased(b.create_on(b.executor(), &key, CreateMode::AdoptOnly).await?)?;
     one_lease(&b, &key).await
 }
 

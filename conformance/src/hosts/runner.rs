@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::case::Case;
 use crate::hosts::bench::HostBench;
 use crate::hosts::cases::HOST_CASES;
 use crate::hosts::harness::HostHarness;
 use crate::report::{Report, Verdict};
-use crate::runner::{UnknownCase, contained};
+use crate::runner::{UnknownCase, chosen, contained};
 
-/// Runs every case, or the one named. Blocks; not to be called from within a runtime.
+/// Runs every case, or the one named, or all of the promise named. Blocks; not to be called from within a runtime.
 ///
 /// # Errors
 /// There is no case of that name.
@@ -29,13 +28,8 @@ pub fn run_host_suite_telling<H: HostHarness>(
     only: Option<&str>,
     mut tell: impl FnMut(&'static str, &Verdict),
 ) -> Result<Report, UnknownCase> {
-    let chosen: Vec<&Case<HostBench>> =
-        HOST_CASES.iter().filter(|case| only.is_none_or(|name| name == case.name)).collect();
-    if let (Some(name), true) = (only, chosen.is_empty()) {
-        return Err(UnknownCase { name: name.to_owned(), example: HOST_CASES[0].name });
-    }
     let mut report = Report::default();
-    for case in chosen {
+    for case in chosen(HOST_CASES, only)? {
         let open = || {
             let bench = Arc::new(HostBench::new(make()));
             let patience = bench.patience();

@@ -7,15 +7,12 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use conformance::{
     CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, Losses, NodePlan, TokioTimer,
+    template,
 };
-use executor_api::{
-    AttemptKey, BootSpec, BootstrapSessionId, Executor, GroupId, JoinSpec, LeaseId, LeaseOwner,
-    LogicalNodeSpec, NodeRole, NodeTemplate, Timer,
-};
+use executor_api::{AttemptKey, BootstrapSessionId, Executor, LeaseId, LeaseOwner, NodeTemplate, Timer};
 use serde_json::{Value, json};
 
-use crate::sessions::is_over;
-use crate::site::{Directory, provider};
+use crate::site::Directory;
 
 #[derive(Debug)]
 pub(crate) struct DirectoryHarness {
@@ -71,23 +68,18 @@ impl Harness for DirectoryHarness {
         Arc::clone(&self.timer)
     }
 
-    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec {
+    fn template(&self, plan: NodePlan) -> NodeTemplate {
         let state = match plan {
             NodePlan::Joins => "joined".to_owned(),
             NodePlan::NeverJoins => "running".to_owned(),
             NodePlan::Exits(status) => format!("exited {status}"),
         };
-        let (group, index) = key.node.as_str().rsplit_once('-').unwrap();
-        LogicalNodeSpec {
-            id: key.node.clone(),
-            group: GroupId::new(group).unwrap(),
-            index: index.parse().unwrap(),
-            template: Arc::new(template(Value::Null, state)),
-        }
+        template(Directory::NAME, Value::Null, Value::String(state))
     }
 
     fn flawed(&self) -> Option<(NodeTemplate, String)> {
-        Some((template(json!({ "size": 3 }), "running".to_owned()), "/shape/size".to_owned()))
+        let flawed = template(Directory::NAME, json!({ "size": 3 }), json!("running"));
+        Some((flawed, "/shape/size".to_owned()))
     }
 
     async fn inventory(&self) -> Inventory {
@@ -103,7 +95,9 @@ impl Harness for DirectoryHarness {
             if path.join("dead").exists() {
                 continue;
             }
-            if fs::read_to_string(path.join("session")).is_ok_and(|state| !is_over(&state)) {
+            if fs::read_to_string(path.join("session"))
+                .is_ok_and(|state| state == "joined" || state == "running")
+            {
                 let id = BootstrapSessionId(format!("{id}/session"));
                 found.sessions.push(HeldSession { id, owner: AttemptKey::clone(&owner) });
             }
@@ -128,15 +122,5 @@ impl Harness for DirectoryHarness {
 
     async fn clean_up(&self) {
         // The temporary directory goes with the harness.
-    }
-}
-
-fn template(shape: Value, state: String) -> NodeTemplate {
-    NodeTemplate {
-        role: NodeRole::default(),
-        provider: provider(),
-        shape,
-        boot: BootSpec { via: None, settings: Value::String(state) },
-        join: JoinSpec::default(),
     }
 }

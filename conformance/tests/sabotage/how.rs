@@ -67,4 +67,5 @@ hows! {
     ReadsOnePage,
     TrustsShiftingPages,
     LeasesAnySpec,
+    TakesAnotherToken,
 }

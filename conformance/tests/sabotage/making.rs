@@ -15,6 +15,7 @@ fn an_executor_that_never_looks_first() {
             dedup::creates_of_two_instances_at_once_make_one_lease
             dedup::the_same_operation_with_other_input_is_refused
             adoption::a_lease_whose_answer_was_lost_is_adopted
+            adoption::a_repeat_with_another_body_makes_no_second_lease
             adoption::a_create_that_never_arrived_is_made_good
             adoption::a_lease_that_lands_late_is_adopted
             adoption::of_two_leases_one_is_kept
@@ -47,6 +48,7 @@ fn an_executor_whose_token_comes_from_the_clock() {
             dedup::creates_of_two_instances_at_once_make_one_lease
             dedup::the_same_operation_with_other_input_is_refused
             adoption::a_lease_whose_answer_was_lost_is_adopted
+            adoption::a_repeat_with_another_body_makes_no_second_lease
             adoption::a_create_that_never_arrived_is_made_good
             adoption::a_lease_that_lands_late_is_adopted
             adoption::a_new_instance_adopts_the_lease
@@ -106,6 +108,7 @@ fn an_executor_that_remembers_only_in_memory() {
             dedup::creates_of_two_instances_at_once_make_one_lease
             dedup::the_same_operation_with_other_input_is_refused
             adoption::a_lease_whose_answer_was_lost_is_adopted
+            adoption::a_repeat_with_another_body_makes_no_second_lease
             adoption::a_create_that_never_arrived_is_made_good
             adoption::a_lease_that_lands_late_is_adopted
             adoption::a_new_instance_adopts_the_lease
@@ -205,6 +208,7 @@ fn an_executor_that_declares_no_delay() {
         How::DeclaresNoDelay,
         &expect![[r#"
             dedup::the_same_operation_after_its_end_is_replayed
+            adoption::a_repeat_with_another_body_makes_no_second_lease
             adoption::a_lease_that_lands_late_is_adopted
             adoption::of_two_leases_one_is_kept
             adoption::adopt_only_finds_the_lease
@@ -235,6 +239,7 @@ fn an_executor_that_makes_two() {
             dedup::the_same_operation_at_once_acts_once
             dedup::the_same_operation_with_other_input_is_refused
             adoption::a_lease_whose_answer_was_lost_is_adopted
+            adoption::a_repeat_with_another_body_makes_no_second_lease
             adoption::a_create_that_never_arrived_is_made_good
             adoption::of_two_leases_one_is_kept
             adoption::a_new_instance_adopts_the_lease
@@ -272,4 +277,15 @@ fn an_executor_that_leases_any_spec() {
 #[test]
 fn an_executor_that_takes_reserved_labels() {
     fails(How::TakesReservedLabels, &expect!["identity::a_reserved_label_is_refused"]);
+}
+
+#[test]
+fn an_executor_that_takes_another_token_when_an_answer_is_unclear() {
+    fails(
+        How::TakesAnotherToken,
+        &expect![[r#"
+            adoption::a_repeat_with_another_body_makes_no_second_lease
+            errors::an_answer_that_nobody_understands_is_ambiguous
+            cancellation::a_call_ends_by_its_deadline"#]],
+    );
 }

@@ -182,7 +182,12 @@ fn an_executor_that_follows_whatever_runs() {
 
 #[test]
 fn an_executor_to_which_garbled_is_refused() {
-    fails(How::GarbledIsRefused, &expect!["errors::an_answer_that_nobody_understands_is_ambiguous"]);
+    fails(
+        How::GarbledIsRefused,
+        &expect![[r#"
+        adoption::a_repeat_with_another_body_makes_no_second_lease
+        errors::an_answer_that_nobody_understands_is_ambiguous"#]],
+    );
 }
 
 #[test]

@@ -226,11 +226,12 @@ impl FakeWorld {
         self.enter(|state| state.now)
     }
 
-    // For the provider.
-
-    pub(crate) fn timer(&self) -> &Arc<dyn Timer> {
+    /// The clock that it lives by.
+    pub fn timer(&self) -> &Arc<dyn Timer> {
         &self.timer
     }
+
+    // For the provider.
 
     /// Runs `f` on the truth once everything due has happened, and wakes those whom it concerns.
     pub(crate) fn enter<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {

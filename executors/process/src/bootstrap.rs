@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use executor_api::{
     AttemptKey, BootstrapSessionId, Bootstrapper, CreateMode, ExecutorError, ExecutorErrorKind, FoundSession,
-    Life, LogicalNodeId, ObservationSink, OperationContext, OperationKind, ProviderName, Reading,
-    RejectReason, RunNodeGroupSpec, SpecProblem, StartOutcome, StartRequest, Visibility,
+    Life, ObservationSink, OperationContext, OperationKind, ProviderName, Reading, RejectReason,
+    RunNodeGroupSpec, SpecProblem, StartOutcome, StartRequest, Visibility,
 };
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -223,15 +223,11 @@ impl ProcessExecutor {
             .iter()
             .map(|slot| Peer {
                 node: slot.to_string(),
-                index: index_of(slot),
+                index: slot.index(),
                 ports: reserved.remove(slot).unwrap_or_default(),
             })
             .collect())
     }
-}
-
-fn index_of(slot: &LogicalNodeId) -> u32 {
-    slot.as_str().rsplit_once('-').and_then(|(_, index)| index.parse().ok()).unwrap_or_default()
 }
 
 fn failed(kind: ExecutorErrorKind, context: String) -> ExecutorError {

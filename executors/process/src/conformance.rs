@@ -12,9 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use conformance::{CannotInject, Harness, Injection, Inventory, Losses, NodePlan, SecretFile, TokioTimer};
-use executor_api::{
-    AttemptKey, BootSpec, Executor, GroupId, JoinSpec, LogicalNodeSpec, NodeRole, NodeTemplate, RunId, Timer,
-};
+use executor_api::{AttemptKey, Executor, LogicalNodeSpec, NodeTemplate, RunId, Timer};
 use serde_json::{Value, json};
 
 use crate::executor::{ProcessConfig, ProcessExecutor, SupervisorCommand, provider_name};
@@ -105,21 +103,13 @@ impl Harness for ProcessHarness {
         RunId::new("suite", self.uid.clone()).expect("the uid is legal")
     }
 
-    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec {
+    fn template(&self, plan: NodePlan) -> NodeTemplate {
         let script = match plan {
             NodePlan::Joins => format!("echo {READY}; exec sleep 600"),
             NodePlan::NeverJoins => "exec sleep 600".to_owned(),
             NodePlan::Exits(status) => format!("exit {status}"),
         };
-        let (group, index) = key.node.as_str().rsplit_once('-').unwrap_or_default();
-        #[expect(clippy::expect_used, reason = "a slot's id begins with its group")]
-        let group = GroupId::new(group).expect("a slot's id begins with its group");
-        LogicalNodeSpec {
-            id: key.node.clone(),
-            group,
-            index: index.parse().unwrap_or_default(),
-            template: Arc::new(template(json!({ "ports": ["main"] }), &script)),
-        }
+        template(json!({ "ports": ["main"] }), &script)
     }
 
     fn flawed(&self) -> Option<(NodeTemplate, String)> {
@@ -164,18 +154,10 @@ impl Harness for ProcessHarness {
 }
 
 fn template(shape: Value, script: &str) -> NodeTemplate {
-    NodeTemplate {
-        role: NodeRole::default(),
-        provider: provider_name(),
-        shape,
-        boot: BootSpec {
-            via: None,
-            settings: json!({
-                "command": ["sh", "-c", script],
-                "ready": { "log": READY, "every": "50ms" },
-                "stop": { "grace": "2s" },
-            }),
-        },
-        join: JoinSpec::default(),
-    }
+    let boot = json!({
+        "command": ["sh", "-c", script],
+        "ready": { "log": READY, "every": "50ms" },
+        "stop": { "grace": "2s" },
+    });
+    conformance::template(provider_name().as_str(), shape, boot)
 }

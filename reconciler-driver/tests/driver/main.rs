@@ -5,6 +5,7 @@ mod disks;
 mod listings;
 mod properties;
 mod restarts;
+mod routes;
 mod scenarios;
 mod shell;
 mod stale;

@@ -2,5 +2,6 @@
 //! those of the list of field scenarios; time is virtual, and the world is asked what is true.
 
 mod clocks;
+mod creates;
 mod outages;
 mod teardown;

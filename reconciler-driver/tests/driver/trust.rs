@@ -21,14 +21,14 @@ fn key(node: &str, attempt: u64) -> AttemptKey {
 }
 
 /// Another driver of the same world, with this state.
-fn begin(stage: &Stage, image: Option<StateImage>, desired: ClusterShape) -> Runner {
+pub(crate) fn begin(stage: &Stage, image: Option<StateImage>, desired: ClusterShape) -> Runner {
     let store = image.map_or_else(MemoryStore::new, MemoryStore::holding);
     let executors = ExecutorTable::new().with_executor(stage.world.executor());
     let timer = stage.timer.clone();
     Runner::open(Box::new(store), desired, policy(), executors, timer, Rules::default()).unwrap().guarded()
 }
 
-fn image(stage: &Stage) -> StateImage {
+pub(crate) fn image(stage: &Stage) -> StateImage {
     let driver = stage.runner.driver();
     StateImage {
         run: run(),

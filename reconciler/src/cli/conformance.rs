@@ -17,7 +17,8 @@ use super::output::{document, line, remark};
 pub(crate) struct Args {
     /// The provider by name.
     provider: String,
-    /// Only this case, such as `adoption::a_new_instance_adopts_the_lease`.
+    /// Only this case, such as `adoption::a_new_instance_adopts_the_lease`, or only the cases of one promise, such as
+    /// `adoption`.
     #[arg(long, value_name = "NAME")]
     case: Option<String>,
     /// How the result is written.
@@ -90,6 +91,8 @@ fn suite(args: &Args, tell: impl FnMut(&'static str, &Verdict)) -> Result<Report
         // Not nodes but hosts under maintenance: the other suite.
         #[cfg(feature = "host-fake")]
         "host-fake" => run_host_suite_telling(SimulatedHosts::new, only, tell),
+        // Nobody's provider, but what an author starts from.
+        "template" => run_suite_telling(executor_template::conformance::TemplateHarness::new, only, tell),
         other => {
             return Err(Failure::error(format!(
                 "no provider {other:?} can be put to the test by this program; it knows {}",
@@ -106,6 +109,7 @@ const KNOWN: &[&str] = &[
     "process",
     #[cfg(feature = "host-fake")]
     "host-fake",
+    "template",
 ];
 
 fn summary<'a>(provider: &'a str, report: &'a Report) -> Summary<'a> {

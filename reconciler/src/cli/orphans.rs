@@ -6,10 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use executor_api::{
-    CandidateIndex, GroupId, LeaseOwner, LogicalNodeId, OperationContext, OperationId, ProviderName,
-    SlotGroup,
-};
+use executor_api::{CandidateIndex, LeaseOwner, OperationContext, OperationId, ProviderName, SlotGroup};
 use reconciler::providers;
 use reconciler_driver::{ExecutorTable, Orphan, OrphanAge, TokioTimer, find_orphans};
 use serde::Serialize;
@@ -128,17 +125,12 @@ async fn destroy(
         operation: OperationId { attempt: key.attempt, sequence: u64::MAX },
         candidate: CandidateIndex::default(),
         deadline: SystemTime::now() + timeout,
-        group: SlotGroup { group: group_of(&key.node)?, slots: Arc::from([key.node.clone()]) },
+        group: SlotGroup { group: key.node.group(), slots: Arc::from([key.node.clone()]) },
     };
     match tokio::time::timeout(timeout, leases.destroy(&context, &orphan.lease)).await {
         Ok(done) => done.map_err(|error| error.summary()),
         Err(_) => Err("it did not end in time; look again".to_owned()),
     }
-}
-
-fn group_of(slot: &LogicalNodeId) -> Result<GroupId, String> {
-    let group = slot.as_str().rsplit_once('-').map_or(slot.as_str(), |(group, _)| group);
-    GroupId::new(group).map_err(|error| error.to_string())
 }
 
 fn view(provider: &ProviderName, orphan: &Orphan, destroyed: Option<&Result<(), String>>) -> OrphanView {

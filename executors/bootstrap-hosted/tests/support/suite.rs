@@ -20,13 +20,12 @@ use async_trait::async_trait;
 use bootstrap_hosted::SessionName;
 use conformance::{
     CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, Losses, NodePlan, SecretFile,
-    TokioTimer,
+    TokioTimer, template,
 };
 use executor_api::{
-    AttemptKey, BootSpec, BootstrapSessionId, CreateMode, CreateOutcome, Endpoint, EndpointLookup, Executor,
-    ExecutorError, FoundLease, GroupId, JoinSpec, LeaseFacts, LeaseId, LeaseProvider, Listing,
-    LogicalNodeSpec, NodeRole, NodeTemplate, OperationContext, ProviderName, Reading, RunId,
-    RunNodeGroupSpec, SpecProblem, Timer, Visibility,
+    AttemptKey, BootstrapSessionId, CreateMode, CreateOutcome, Endpoint, EndpointLookup, Executor,
+    ExecutorError, FoundLease, LeaseFacts, LeaseId, LeaseProvider, Listing, LogicalNodeSpec, NodeTemplate,
+    OperationContext, ProviderName, Reading, RunId, RunNodeGroupSpec, SpecProblem, Timer, Visibility,
 };
 use executor_fake::{FakeBehaviour, FakeWorld};
 use serde_json::{Value, json};
@@ -118,14 +117,10 @@ impl<W: World> HostedHarness<W> {
         }
     }
 
-    fn template(&self, boot: Value) -> NodeTemplate {
-        NodeTemplate {
-            role: NodeRole::default(),
-            provider: self.fake.executor().leases().name(),
-            shape: json!({ "create": "20ms", "endpoint": "10ms", "destroy": "10ms" }),
-            boot: BootSpec { via: None, settings: self.world.settings(boot) },
-            join: JoinSpec::default(),
-        }
+    fn booted(&self, boot: Value) -> NodeTemplate {
+        let provider = self.fake.executor().leases().name();
+        let shape = json!({ "create": "20ms", "endpoint": "10ms", "destroy": "10ms" });
+        template(provider.as_str(), shape, self.world.settings(boot))
     }
 }
 
@@ -150,29 +145,26 @@ impl<W: World> Harness for HostedHarness<W> {
         self.run.clone()
     }
 
-    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec {
-        self.attempts.lock().unwrap().push(key.clone());
+    fn template(&self, plan: NodePlan) -> NodeTemplate {
         let script = match plan {
             NodePlan::Joins => "echo the node is up; exec sleep 4321".to_owned(),
             NodePlan::NeverJoins => "exec sleep 4321".to_owned(),
             NodePlan::Exits(status) => format!("exit {status}"),
         };
-        let boot = json!({
+        self.booted(json!({
             "start": ["/bin/sh", "-c", script],
             "ready": { "log": "the node is up" },
             "stop": { "grace": "1s" },
-        });
-        let (group, index) = key.node.as_str().rsplit_once('-').unwrap();
-        LogicalNodeSpec {
-            id: key.node.clone(),
-            group: GroupId::new(group).unwrap(),
-            index: index.parse().unwrap(),
-            template: Arc::new(self.template(boot)),
-        }
+        }))
+    }
+
+    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec {
+        self.attempts.lock().unwrap().push(key.clone());
+        LogicalNodeSpec::of(key.node.clone(), Arc::new(self.template(plan)))
     }
 
     fn flawed(&self) -> Option<(NodeTemplate, String)> {
-        Some((self.template(json!({ "start": ["{nobody}"] })), "/boot/start/0".to_owned()))
+        Some((self.booted(json!({ "start": ["{nobody}"] })), "/boot/start/0".to_owned()))
     }
 
     fn secretive(&self, key: &AttemptKey) -> Option<(LogicalNodeSpec, String)> {

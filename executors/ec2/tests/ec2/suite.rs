@@ -10,13 +10,12 @@ use conformance::{
     Verdict, run_suite,
 };
 use executor_api::{
-    AttemptKey, BootSpec, Executor, ExecutorErrorKind, LeaseId, LeaseOwner, LogicalNodeSpec, NodeTemplate,
-    RejectReason, Timer,
+    BootSpec, Executor, ExecutorErrorKind, LeaseId, LeaseOwner, NodeTemplate, RejectReason, Timer,
 };
 use executor_ec2::{Ec2Config, Ec2Provider, Target};
 use serde_json::{Value, json};
 
-use crate::bench::{CALL, config, desired, shape, template};
+use crate::bench::{CALL, config, shape, template};
 use crate::joins::Sessions;
 use crate::world::Region;
 
@@ -40,7 +39,7 @@ impl Ec2Harness {
         Self { region, sessions, timer: TokioTimer::starting_at(SystemTime::now()) }
     }
 
-    fn template(&self, settings: Value) -> NodeTemplate {
+    fn booted(&self, settings: Value) -> NodeTemplate {
         let boot = BootSpec { via: None, settings };
         NodeTemplate { boot, ..template(shape(&self.region, &json!({}))) }
     }
@@ -71,14 +70,13 @@ impl Harness for Ec2Harness {
         Arc::new(self.timer)
     }
 
-    fn desired(&self, key: &AttemptKey, plan: NodePlan) -> LogicalNodeSpec {
+    fn template(&self, plan: NodePlan) -> NodeTemplate {
         let settings = match plan {
             NodePlan::Joins => json!({}),
             NodePlan::NeverJoins => json!({ "never": true }),
             NodePlan::Exits(status) => json!({ "exits": status }),
         };
-        let template = Arc::new(self.template(settings));
-        LogicalNodeSpec { template, ..desired(key.node.as_str(), Value::Null) }
+        self.booted(settings)
     }
 
     fn flawed(&self) -> Option<(NodeTemplate, String)> {

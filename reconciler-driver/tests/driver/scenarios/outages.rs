@@ -111,3 +111,32 @@ fn h15_hung_deletions_delay_neither_creates_nor_status() {
     assert_eq!(tried.len(), 5, "a place is given to each in turn, however many hang");
     stage.settle(600);
 }
+
+#[test]
+fn h17_a_node_that_cannot_be_ended_holds_up_nobody_else() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 10, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    let stuck = Fault::NotActed(Silence::Ambiguous);
+    stage.script(Rule::new(CallKind::Destroy, stuck).node(&slot("n-3")).always().until(at(300)));
+    stage.ask(shape(2, vec![group("n", 10, 2)]));
+    stage.run_to(30);
+    assert_eq!(stage.runner.driver().ready(), 9, "all but the one that stays");
+    let status = stage.runner.driver().status_of(&slot("n-3")).unwrap();
+    assert!(!status.why.is_empty() && stage.steps("mark-destroyed") == 9, "{}", status.why);
+    stage.run_to(361);
+    stage.assert_converged();
+}
+
+#[test]
+fn h19_a_program_that_exits_at_once_is_restarted_ever_more_slowly() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 1, 1)]), policy(), FakeBehaviour::instant());
+    let exits = Fault::Exits { after: secs(0), status: 0 };
+    stage.script(Rule::new(CallKind::Start, exits).always().until(at(600)));
+    stage.run_to(599);
+    let attempts = stage.attempt("n-0");
+    assert!((13..=17).contains(&attempts), "{attempts} attempts in 10 min");
+    stage.run_to(661);
+    stage.assert_converged();
+    let node = &stage.runner.driver().state().nodes[&slot("n-0")];
+    assert_eq!(node.retry.consecutive_failures, 0);
+}
