@@ -54,5 +54,10 @@ fn an_unknown_case_names_those_that_could_be_meant() {
 fn an_unknown_provider_names_those_that_can_be_tried() {
     let (code, out, error) = conformance(&["cloud"]);
     assert_eq!((code, out.as_str()), (1, ""));
-    assert!(error.contains("no provider \"cloud\"") && error.contains("fake, process, template"), "{error}");
+    assert!(
+        error.contains("no provider \"cloud\"")
+            && error.contains("fake, process")
+            && error.contains("template"),
+        "{error}"
+    );
 }
