@@ -33,7 +33,8 @@ pub use fold::{Dropped, EffectDone, Folded, PlanObservation, fold};
 pub use observed::Observed;
 pub use plan::{BondFlipPlan, IoPolicy, Pace, PlanProblem};
 pub use state::{
-    EndedOperation, PendingOperation, Person, Phase, PlanState, PreConnect, Recorded, Recovery, RollbackStage,
+    AgentName, EndedOperation, PendingOperation, Person, Phase, PlanState, PreConnect, Recorded, Recovery,
+    RollbackStage,
 };
 pub use step::{Act, Effect, HaltReason, LockAction, Move, Step, Why};
 pub use verdict::{Finding, FindingKind, Proof, Subject, Verdict};

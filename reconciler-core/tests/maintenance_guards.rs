@@ -502,11 +502,11 @@ fn no_operation_is_recorded_under_another_fence_or_without_the_stamp_that_stands
     let whole = run.state.clone();
     run.state.lease.as_mut().unwrap().fence = FenceValue(9);
     let refused = apply(&run.plan, &mut run.state, &step, at(run.now)).unwrap_err();
-    expect!["op-15 carries fence 1, which is not that of the lease in hand"].assert_eq(&refused.to_string());
+    expect!["op-18 carries fence 1, which is not that of the lease in hand"].assert_eq(&refused.to_string());
     run.state = whole;
     run.state.token = None;
     let refused = apply(&run.plan, &mut run.state, &step, at(run.now)).unwrap_err();
-    expect!["op-15 needs the stamp of the resume gates, and carries another or none that stands"]
+    expect!["op-18 needs the stamp of the resume gates, and carries another or none that stands"]
         .assert_eq(&refused.to_string());
 }
 

@@ -25,6 +25,9 @@ fn machines_write_on_and_the_plan_completes() {
         note hold (the cluster is held for this plan)
         save targets (before anything is changed)
         enter SuspendMigration (lock held, targets recorded)
+        send fence off the agent on w1 (before the first operation under this lease)
+        send fence off the agent on w2 (before the first operation under this lease)
+        send fence off the agent of the machines (before the first operation under this lease)
         save v1 LiveMigrate, v2 (not set) (before the first write)
         send v1: pin (declared LiveMigrate)
         send v2: pin (declared (not set))
@@ -76,6 +79,9 @@ fn with_suspended_io_the_plan_completes() {
     expect![[r#"
         acquire lease
         place hold
+        fence off the agent on w1
+        fence off the agent on w2
+        fence off the agent of the machines
         v1: pin
         v2: pin
         w1: suspend-io r1 for 600s

@@ -189,7 +189,7 @@ fn h25_originals_survive_a_restart_between_two_pins_and_come_back_exactly() {
     let mut run = at_step(IoPolicy::Continue, "send v1: pin");
     run.restart();
     // The pin does not reach the running instance.
-    for _ in 0..12 {
+    for _ in 0..15 {
         run.world.running_mut("v1").effective = EvictionSetting::Set(EvictionStrategy::LiveMigrate);
         run.pass();
     }
@@ -468,9 +468,9 @@ fn an_outcome_that_stays_unknown_asks_a_person() {
     }
     expect![[r#"
         send w1: set bond0 to balance-rr (bond0 is in active-backup)
-        send settle op-11 (outcome of op-11 unknown)
-        send settle op-11 (outcome of op-11 unknown)
-        send settle op-11 (outcome of op-11 unknown)"#]]
+        send settle op-14 (outcome of op-14 unknown)
+        send settle op-14 (outcome of op-14 unknown)
+        send settle op-14 (outcome of op-14 unknown)"#]]
     .assert_eq(&run.last_steps(4));
     let reason = run.state.escalation.as_ref().unwrap().reason.to_string();
     expect!["w1: set bond0 to balance-rr: what became of it cannot be found out"].assert_eq(&reason);

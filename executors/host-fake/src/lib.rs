@@ -36,4 +36,4 @@ pub use seat::Seat;
 pub use spec::{
     BondSpec, HostSpec, Pace, ResourceSpec, Rotation, SpecProblem, StorageManner, VmSpec, Wiring, WorldSpec,
 };
-pub use world::{Breach, BreachKind, Deed, HostWorld, MissingWrite, Place, WorldEvent};
+pub use world::{Breach, BreachKind, Deed, HostWorld, Letter, MissingWrite, Naming, Place, WorldEvent};

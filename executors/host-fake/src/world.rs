@@ -6,6 +6,7 @@ mod befall;
 mod bond;
 mod handshake;
 mod judge;
+mod key;
 mod lease;
 mod ledger;
 mod link;
@@ -32,6 +33,7 @@ use executor_api::host::{
 
 pub(crate) use agent::{Admission, Operation};
 pub(crate) use judge::{Known, Subject};
+pub use key::{Letter, Naming};
 pub(crate) use operate::refusal;
 pub use records::{Breach, BreachKind, Deed, MissingWrite, Place, WorldEvent};
 pub(crate) use state::{Due, State, later};

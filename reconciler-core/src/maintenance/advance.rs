@@ -16,6 +16,8 @@ mod rollback;
 
 use std::time::SystemTime;
 
+use executor_api::host::{HostAction, HostName, HostOperation, VmAction, VmOperation};
+
 use crate::maintenance::escalation::{escalate, frozen};
 use crate::maintenance::gate::{Look, sync};
 use crate::maintenance::observed::Observed;
@@ -76,6 +78,7 @@ fn next(look: Look<'_>) -> Next {
             if state.io_suspended_until.is_some_and(|until| until <= look.now) {
                 return Ok(Step::halt(HaltReason::SuspensionExceeded));
             }
+            fenced(look)?;
             forward::step(look)
         }
         Recovery::Halted(reason) => Ok(ladder::settle_down(look, reason)),
@@ -86,6 +89,7 @@ fn next(look: Look<'_>) -> Next {
                 lease::ours(look)?;
             }
             settled(look)?;
+            fenced(look)?;
             rollback::step(look, *part)
         }
         // Both are answered above; a state that holds anything else was not made here.
@@ -138,6 +142,39 @@ fn settled(look: Look<'_>) -> Result<(), Box<Step>> {
     let effect =
         Effect::Settle { id: state.next_id(), operation: Box::new(operation.clone()), fence: lease.fence };
     Err(Box::new(Step::send(effect, format!("outcome of {} unknown", operation.id()))))
+}
+
+/// Every agent has met the fence of the lease in hand before the first operation under it. An agent that has not
+/// would still obey a former holder, and two holders' changes would mingle.
+fn fenced(look: Look<'_>) -> Result<(), Box<Step>> {
+    let state = look.state;
+    let Some(lease) = &state.lease else { return Ok(()) };
+    if !state.hold_placed || state.hold_lifted || state.phase < Phase::SuspendMigration {
+        return Ok(());
+    }
+    let (id, plan, fence) = (state.next_id(), look.plan.uid.clone(), lease.fence);
+    let host = |node: &HostName| {
+        // Never sent, and never to be: settling bars it. Its number is that of the settling itself.
+        let action = HostAction::DrainSatellite;
+        Effect::Host(HostOperation { id, plan: plan.clone(), node: node.clone(), fence, action })
+    };
+    let mut barred: Vec<_> = look.plan.nodes.iter().map(host).collect();
+    let machines = look.observed.vms.as_ref().and_then(|vms| vms.value());
+    if let Some(vm) = machines.and_then(|machines| machines.vms.keys().next()) {
+        let action = VmAction::Pin;
+        barred.push(Effect::Vm(VmOperation { id, plan: plan.clone(), vm: vm.clone(), fence, action }));
+    }
+    for operation in barred {
+        let Some(agent) = operation.agent().filter(|agent| !state.fenced.contains(agent)) else { continue };
+        if state.settles >= look.plan.pace.connect_attempts {
+            let deed = format!("fence off {agent}");
+            let message = "it never answered; see that it runs and can be reached".to_owned();
+            return Err(Box::new(Step::halt(HaltReason::OperationFailed { deed, message })));
+        }
+        let effect = Effect::Settle { id, operation: Box::new(operation), fence };
+        return Err(Box::new(Step::send(effect, "before the first operation under this lease")));
+    }
+    Ok(())
 }
 
 /// What a "no" leads to.

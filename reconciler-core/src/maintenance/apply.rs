@@ -8,7 +8,7 @@ use executor_api::host::{FenceValue, HostAction, HostOperationId};
 use crate::maintenance::escalation::{Answer, Reply};
 use crate::maintenance::plan::BondFlipPlan;
 use crate::maintenance::state::{
-    PendingOperation, Person, Phase, PlanState, Recorded, Recovery, RollbackStage,
+    AgentName, PendingOperation, Person, Phase, PlanState, Recorded, Recovery, RollbackStage,
 };
 use crate::maintenance::step::{Act, Effect, HaltReason, Move, Step};
 
@@ -71,6 +71,14 @@ pub enum StepRefused {
     Ungated {
         /// The operation of the step.
         id: HostOperationId,
+    },
+    /// An operation to an agent that may still obey a former holder of the lease.
+    #[error("{id} is for {agent}, which has not met the fence of the lease in hand")]
+    Unfenced {
+        /// The operation of the step.
+        id: HostOperationId,
+        /// Who would carry it out.
+        agent: AgentName,
     },
     /// The numbers are used up.
     #[error("operation numbers are used up; file a new plan")]
@@ -153,6 +161,10 @@ fn change(
             if *phase == Phase::ReleaseLock {
                 state.restore_proof.clone_from(proof);
             }
+            if *phase == Phase::DrainSatellite {
+                // All of them are seen apart, whoever saw to it: each is the plan's to bring together again.
+                state.disconnected.extend(plan.resources.iter().cloned());
+            }
             state.phase = *phase;
             if state.recovery == Recovery::Retry {
                 state.recovery = Recovery::Resumed;
@@ -165,6 +177,7 @@ fn change(
                 state.token = None;
                 state.probes.clear();
                 state.ended.retain(|ended| !is_of_a_round(&ended.effect));
+                state.fenced.clear();
             }
             state.lease = Some(lease.clone());
             state.lease_lost = None;
@@ -203,6 +216,8 @@ fn change(
         }
         Move::StampGates { token, pre_connect } => {
             state.token = Some(token.clone());
+            // What the gates let meet again was seen apart, on the way back also where somebody else left it so.
+            state.disconnected.extend(pre_connect.keys().cloned());
             state.pre_connect.extend(pre_connect.iter().map(|(name, before)| (name.clone(), before.clone())));
             state.connect_deadline = None;
             state.ended.retain(|ended| !is_of_a_round(&ended.effect));
@@ -312,8 +327,8 @@ fn record(
     Ok(Applied::Send { effect: Box::new(effect.clone()), deadline })
 }
 
-/// The last look before an operation is recorded: the lease in hand is the one it names, and what needs the resume
-/// gates carries the stamp that stands. Decisions see to both; this is where a wrong one stops.
+/// The last look before an operation is recorded: the lease in hand is the one it names, its agent has met that
+/// lease's fence, and what needs the resume gates carries the stamp that stands. Decisions see to both; this is where a wrong one stops.
 fn vouched(state: &PlanState, effect: &Effect) -> Result<(), StepRefused> {
     let (fence, gates) = match effect {
         Effect::Host(operation) => (operation.fence, operation.action.gates()),
@@ -328,6 +343,10 @@ fn vouched(state: &PlanState, effect: &Effect) -> Result<(), StepRefused> {
     if gates.is_some_and(|gates| state.token.as_ref() != Some(gates)) {
         return Err(StepRefused::Ungated { id });
     }
+    let settles = matches!(effect, Effect::Settle { .. });
+    if let Some(agent) = effect.agent().filter(|agent| !settles && !state.fenced.contains(agent)) {
+        return Err(StepRefused::Unfenced { id, agent });
+    }
     Ok(())
 }
 
@@ -335,7 +354,7 @@ fn vouched(state: &PlanState, effect: &Effect) -> Result<(), StepRefused> {
 fn note_intent(plan: &BondFlipPlan, state: &mut PlanState, effect: &Effect, now: SystemTime) {
     let later = |wait| now.checked_add(wait).unwrap_or(now);
     let Effect::Host(operation) = effect else {
-        if let Effect::Settle { .. } = effect {
+        if matches!(effect, Effect::Settle { .. }) && !effect.raises_fence() {
             state.settles = state.settles.saturating_add(1);
         }
         return;

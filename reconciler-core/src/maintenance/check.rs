@@ -3,6 +3,7 @@
 
 use crate::maintenance::plan::BondFlipPlan;
 use crate::maintenance::state::{Phase, PlanState, Recovery};
+use crate::maintenance::step::Effect;
 
 /// Everything in the state that must never be.
 pub fn violations(plan: &BondFlipPlan, state: &PlanState) -> Vec<&'static str> {
@@ -15,6 +16,12 @@ pub fn violations(plan: &BondFlipPlan, state: &PlanState) -> Vec<&'static str> {
         .pending
         .as_ref()
         .is_none_or(|pending| pending.effect.id().0.checked_add(1) == Some(state.next_operation));
+    let agent_fits = state.pending.as_ref().is_none_or(|pending| match &pending.effect {
+        Effect::Host(_) | Effect::Vm(_) => {
+            pending.effect.agent().is_some_and(|agent| state.fenced.contains(&agent))
+        }
+        Effect::Settle { .. } | Effect::Lock { .. } => true,
+    });
     let token_fits = state.token.as_ref().is_none_or(|token| {
         token.plan == state.plan && state.lease.as_ref().is_none_or(|lease| lease.fence == token.fence)
     });
@@ -22,6 +29,7 @@ pub fn violations(plan: &BondFlipPlan, state: &PlanState) -> Vec<&'static str> {
     let rules = [
         (state.plan == plan.uid, "the state is that of another plan"),
         (pending_fits, "the pending operation is not the newest"),
+        (agent_fits, "an operation is out to an agent that may still obey a former holder"),
         (token_fits, "the stamp of the resume gates names another plan or lease"),
         (state.retries < cap.max(1), "more tries than the cap allows"),
         (state.reconnected.is_subset(&state.disconnected), "reconnected what was never taken apart"),

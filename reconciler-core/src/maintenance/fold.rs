@@ -105,7 +105,9 @@ pub fn fold(plan: &BondFlipPlan, state: &mut PlanState, fact: PlanObservation, n
     };
     state.fresh_from = now;
     state.settle_until = now.checked_add(plan.pace.settle).unwrap_or(now);
-    if let Effect::Settle { operation, .. } = pending.effect {
+    if pending.effect.raises_fence() {
+        fenced(plan, state, &pending.effect, outcome, now);
+    } else if let Effect::Settle { operation, .. } = pending.effect {
         settled(plan, state, *operation, outcome, now);
     } else {
         ended(plan, state, pending.effect, outcome, now);
@@ -171,6 +173,27 @@ fn reported(state: &mut PlanState, report: HostReport) {
     match report {
         HostReport::Probed(probe) => state.probes.push(probe),
         HostReport::Done => {}
+    }
+}
+
+/// An agent has met the fence, or may not have: then it is told again, after a pause.
+fn fenced(
+    plan: &BondFlipPlan,
+    state: &mut PlanState,
+    effect: &Effect,
+    outcome: Result<EffectDone, HostFailure>,
+    now: SystemTime,
+) {
+    match outcome {
+        // Whatever it says of an operation that was never sent, it said it under the new fence.
+        Ok(EffectDone::Settled(_)) => state.fenced.extend(effect.agent()),
+        Ok(EffectDone::Host(_) | EffectDone::LeaseAcquired(_) | EffectDone::LockWritten) | Err(_) => {
+            if let Err(HostFailure { kind: HostErrorKind::StaleFence { .. }, message }) = outcome {
+                state.lease_lost = Some(message);
+            }
+            state.settles = state.settles.saturating_add(1);
+            state.not_before = now.checked_add(plan.pace.dwell);
+        }
     }
 }
 

@@ -153,6 +153,25 @@ pub struct Person {
     pub at: SystemTime,
 }
 
+/// Who carries operations out and refuses an older fence than it has met.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentName {
+    /// The agent on a host.
+    Host(HostName),
+    /// The one that pins and restores machines.
+    Machines,
+}
+
+impl fmt::Display for AgentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(node) => write!(f, "the agent on {node}"),
+            Self::Machines => f.write_str("the agent of the machines"),
+        }
+    }
+}
+
 /// The operation that was recorded and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingOperation {
@@ -216,6 +235,9 @@ pub struct PlanState {
     pub lease: Option<LeaseRecord>,
     /// The lease was lost, or an agent refused its fence: why.
     pub lease_lost: Option<String>,
+    /// The agents that have met the fence of the lease in hand, and refuse whoever held it before.
+    #[serde(default)]
+    pub fenced: BTreeSet<AgentName>,
     /// The hold was seen in place.
     pub hold_placed: bool,
     /// The hold was lifted.
@@ -232,7 +254,8 @@ pub struct PlanState {
     pub vm_originals: BTreeMap<VmName, VmOriginal>,
     /// Where the machines run was recorded.
     pub placed: bool,
-    /// Resources that were sent a disconnect, on either side.
+    /// Resources that were sent a disconnect on either side, or that the plan found apart and took over as such:
+    /// somebody else may have left one standing alone.
     pub disconnected: BTreeSet<ResourceName>,
     /// Of those, the ones that were sent a connect since.
     pub reconnected: BTreeSet<ResourceName>,
@@ -297,6 +320,7 @@ impl PlanState {
             recovery: Recovery::Forward,
             lease: None,
             lease_lost: None,
+            fenced: BTreeSet::new(),
             hold_placed: false,
             hold_lifted: false,
             targets: None,

@@ -11,7 +11,7 @@ use executor_api::host::{
 use serde::{Deserialize, Serialize};
 
 use crate::maintenance::escalation::{Answer, Escalation, Reply};
-use crate::maintenance::state::{Person, Phase, PreConnect, RollbackStage};
+use crate::maintenance::state::{AgentName, Person, Phase, PreConnect, RollbackStage};
 use crate::maintenance::verdict::{Finding, Proof};
 
 /// What is done to the lock.
@@ -68,6 +68,21 @@ impl Effect {
         }
     }
 
+    /// Who carries it out, or settles it. The lock is nobody's.
+    pub fn agent(&self) -> Option<AgentName> {
+        match self {
+            Self::Host(operation) => Some(AgentName::Host(operation.node.clone())),
+            Self::Vm(_) => Some(AgentName::Machines),
+            Self::Settle { operation, .. } => operation.agent(),
+            Self::Lock { .. } => None,
+        }
+    }
+
+    /// Whether it settles an operation that was never sent, only so that the agent meets the fence.
+    pub fn raises_fence(&self) -> bool {
+        matches!(self, Self::Settle { id, operation, .. } if operation.id() == *id)
+    }
+
     /// Whether both would do the same, identities and fences aside.
     pub fn same_deed(&self, other: &Self) -> bool {
         match (self, other) {
@@ -90,6 +105,10 @@ impl fmt::Display for Effect {
         match self {
             Self::Host(operation) => write!(f, "{}: {}", operation.node, operation.action),
             Self::Vm(operation) => write!(f, "{}: {}", operation.vm, operation.action),
+            Self::Settle { operation, .. } if self.raises_fence() => match operation.agent() {
+                Some(agent) => write!(f, "fence off {agent}"),
+                None => f.write_str("fence off nobody"),
+            },
             Self::Settle { operation, .. } => write!(f, "settle {}", operation.id()),
             Self::Lock { action: LockAction::AcquireLease { .. }, .. } => f.write_str("acquire lease"),
             Self::Lock { action: LockAction::PlaceHold, .. } => f.write_str("place hold"),

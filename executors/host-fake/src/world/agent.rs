@@ -1,7 +1,7 @@
 //! An agent's durable table: the highest fence it has met, and what became of every operation. Written before the
 //! agent acts, so that it survives a crash at any instant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use executor_api::host::{
@@ -181,6 +181,29 @@ impl Agent {
     pub(crate) fn mutating(&self) -> Option<&Operation> {
         let (key, _) = self.working.as_ref()?;
         self.table.get(key)?.content.as_ref().filter(|operation| operation.mutates())
+    }
+
+    /// Forgets every operation but these and the one under way.
+    pub(crate) fn forget_all_but(&mut self, open: &BTreeSet<HostOperationId>) {
+        let working = self.working.as_ref().map(|(key, _)| key.clone());
+        self.table.retain(|key, _| open.contains(&key.1) || working.as_ref() == Some(key));
+    }
+
+    /// Whether something is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.working.is_some()
+    }
+
+    /// What it remembers of an operation, in a word.
+    pub(crate) fn remembers(&self, id: HostOperationId) -> &'static str {
+        let entry = self.table.iter().find(|((_, other), _)| *other == id);
+        match entry.map(|(_, entry)| &entry.state) {
+            None => "nothing",
+            Some(EntryState::Begun) => "begun",
+            Some(EntryState::Over(Ok(_))) => "done",
+            Some(EntryState::Over(Err(_))) => "failed",
+            Some(EntryState::Barred) => "barred",
+        }
     }
 
     /// The highest fence it has met.

@@ -182,11 +182,6 @@ impl State {
 
     fn judge_vm(&mut self, operation: &VmOperation, known: &Known) {
         let VmAction::Restore { .. } = &operation.action else { return };
-        // A plan that backs out before it touched a host gives back what it took; storage is as others left it.
-        let untouched = !self
-            .deeds
-            .iter()
-            .any(|deed| deed.mutates && deed.plan == operation.plan && matches!(deed.place, Place::Host(_)));
         let resources = self.vms.get(&operation.vm).map(|vm| vm.resources.clone()).unwrap_or_default();
         for name in resources {
             if let Some(what) = self.unfit(&name) {
@@ -195,7 +190,7 @@ impl State {
                     .get(&name)
                     .map(|resource| resource.sides.keys().cloned().collect::<Vec<_>>());
                 let subjects: Vec<_> = hosts.unwrap_or_default().into_iter().map(Subject::Storage).collect();
-                let excused = untouched || self.excused(known, &subjects);
+                let excused = self.excused(known, &subjects);
                 let place = Place::Vm(operation.vm.clone());
                 self.breach(BreachKind::RestoredTooEarly, place, what, excused);
             }

@@ -41,6 +41,11 @@ impl Ledger {
         self.unacknowledged.insert(version, base);
     }
 
+    /// What a write replaced that was never acknowledged.
+    pub(crate) fn replaced_by(&self, content: u64) -> Option<u64> {
+        self.unacknowledged.get(&content).copied()
+    }
+
     /// How many writes were acknowledged.
     pub(crate) fn count(&self) -> u64 {
         self.count

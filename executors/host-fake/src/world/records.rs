@@ -82,8 +82,7 @@ pub enum BreachKind {
     ReconnectUnproved,
     /// A host was changed while a machine on its resources was not pinned, or was being moved. (I3)
     UnpinnedDuringHostChange,
-    /// A machine's setting was given back by a plan that had changed a host, while its copies were not all whole and
-    /// connected. (I5)
+    /// A machine's setting was given back while its copies were not all whole and connected. (I5)
     RestoredTooEarly,
     /// A pinned machine's pod was evicted, its shield being down: never a caller's doing, always worth knowing. (I3)
     PinnedVmEvicted,

@@ -298,6 +298,11 @@ impl State {
         self.due.insert(key, due);
     }
 
+    /// Everything that is to happen, in order.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (&(SystemTime, u64), &Due)> {
+        self.due.iter()
+    }
+
     /// Something is to happen so much later, unless it already will.
     pub(crate) fn once_after(&mut self, delay: Duration, due: Due) {
         if !self.due.values().any(|other| *other == due) {

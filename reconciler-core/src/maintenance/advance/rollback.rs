@@ -81,13 +81,21 @@ fn reconnect(look: Look<'_>) -> Next {
     let next = resume::step(look, &look.plan.from)?;
     match next {
         None => {
-            if look.state.phase >= Phase::DisconnectDrbd {
-                require(look, "sync gate", resume::in_sync(look), OnNo::Defer)?;
-            }
+            proved(look)?;
             Ok(Step::go(Move::RollBack(RollbackStage::Restore), "replication is back"))
         }
         Some(step) => Ok(again(look, step)),
     }
+}
+
+/// The copies are in sync, as the finish demands; waited for. Asked as soon as a machine may have been pinned, also
+/// where replication was never taken apart: whatever befell the copies meanwhile, a machine that is pinned to a good
+/// one stays there until both are.
+fn proved(look: Look<'_>) -> Result<(), Box<Step>> {
+    if !look.state.vm_originals.is_empty() || look.state.phase >= Phase::DisconnectDrbd {
+        require(look, "sync gate", resume::in_sync(look), OnNo::Defer)?;
+    }
+    Ok(())
 }
 
 /// A reconnect that did not come about is tried again, after a pause and through all gates, as often as the plan
@@ -105,9 +113,7 @@ fn again(look: Look<'_>, step: Step) -> Step {
 fn restore(look: Look<'_>) -> Next {
     forward::world(look)?;
     resume::stamped(look, &look.plan.from)?;
-    if look.state.phase >= Phase::DisconnectDrbd {
-        require(look, "sync gate", resume::in_sync(look), OnNo::Defer)?;
-    }
+    proved(look)?;
     match forward::restore_machines(look)? {
         Some(step) => Ok(step),
         None => Ok(Step::go(Move::RollBack(RollbackStage::Release), "every machine has what it had")),
@@ -119,8 +125,8 @@ fn release(look: Look<'_>) -> Next {
     if state.lease.is_none() && (state.hold_lifted || state.phase < Phase::AcquireLock) {
         return Ok(Step::go(Move::RevertedSafe, "back where it began"));
     }
-    if state.hold_placed && !state.hold_lifted && state.phase >= Phase::DisconnectDrbd {
-        require(look, "sync gate", resume::in_sync(look), OnNo::Defer)?;
+    if state.hold_placed && !state.hold_lifted {
+        proved(look)?;
     }
     lease::give_up(look, "back where it began")
 }

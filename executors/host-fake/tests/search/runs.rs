@@ -1,0 +1,53 @@
+//! The searches that run in CI.
+
+use std::time::{Duration, Instant};
+
+use reconciler_core::maintenance::{advance, apply, fold};
+
+use crate::moves::{Rules, Setting};
+use crate::walk::search;
+
+fn setting() -> Setting {
+    Setting {
+        rules: Rules { advance, apply, fold },
+        quiesce: false,
+        suspend_for: Duration::from_mins(10),
+        resources: 1,
+        blocks: 1,
+        faults: 1,
+        replies: 0,
+        incidents: 1,
+        limit: number("SEARCH_LIMIT").unwrap_or(3_000_000),
+    }
+}
+
+fn number(name: &str) -> Option<usize> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {value:?}")))
+}
+
+fn searched(name: &str, setting: &Setting) {
+    let began = Instant::now();
+    let found = search(setting);
+    let Setting { faults, incidents, .. } = setting;
+    println!("{name}, {faults} faults, {incidents} of them the world's: {found} ({:?})", began.elapsed());
+    assert!(found.violation.is_none() && !found.truncated, "{name}");
+    assert!(found.ends.contains_key("Complete"), "the search never came to the end");
+}
+
+/// Crashes, sleeps, lost locks, lost messages and failing operations in every pair.
+#[cfg(optimised)]
+#[test]
+fn two_operators_and_two_faults_while_machines_write() {
+    searched("continue", &Setting { faults: 2, incidents: 0, ..setting() });
+}
+
+#[test]
+fn two_operators_and_one_fault_while_machines_write() {
+    searched("continue", &setting());
+}
+
+#[test]
+fn two_operators_and_one_fault_while_nobody_writes() {
+    searched("quiesce", &Setting { quiesce: true, ..setting() });
+}
