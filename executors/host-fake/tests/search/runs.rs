@@ -17,7 +17,7 @@ fn setting() -> Setting {
         faults: 1,
         replies: 0,
         incidents: 1,
-        limit: number("SEARCH_LIMIT").unwrap_or(3_000_000),
+        limit: number("SEARCH_LIMIT").unwrap_or(8_000_000),
     }
 }
 
@@ -35,11 +35,20 @@ fn searched(name: &str, setting: &Setting) {
     assert!(found.ends.contains_key("Complete"), "the search never came to the end");
 }
 
-/// Crashes, sleeps, lost locks, lost messages and failing operations in every pair.
+/// Every pair of faults: crashes, sleeps, lost locks, lost messages, failing operations and readings, and whatever
+/// befalls the world.
 #[cfg(optimised)]
 #[test]
 fn two_operators_and_two_faults_while_machines_write() {
-    searched("continue", &Setting { faults: 2, incidents: 0, ..setting() });
+    let incidents = number("SEARCH_INCIDENTS").map_or(2, |number| u32::try_from(number).unwrap());
+    searched("continue", &Setting { faults: 2, incidents, ..setting() });
+}
+
+#[cfg(optimised)]
+#[test]
+fn two_operators_and_two_faults_while_nobody_writes() {
+    let incidents = number("SEARCH_INCIDENTS").map_or(1, |number| u32::try_from(number).unwrap());
+    searched("quiesce", &Setting { quiesce: true, faults: 2, incidents, ..setting() });
 }
 
 #[test]
