@@ -11,6 +11,7 @@ pub mod problem;
 pub mod settings;
 
 mod check;
+mod near;
 
 use std::path::{Path, PathBuf};
 
@@ -104,6 +105,16 @@ fn read(path: &Path) -> Result<String, FileError> {
     std::fs::read_to_string(path).map_err(|source| FileError::Unreadable { path: path.to_owned(), source })
 }
 
+/// Another kind of file in the same dialect of YAML, read as it is written: its value, and where everything in it stands.
+///
+/// # Errors
+/// The text is no such value.
+pub fn parse_as<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<(T, Positions), Problems> {
+    let value =
+        serde_saphyr::from_str_with_options(text, options()).map_err(|error| wrong(path, text, &error))?;
+    Ok((value, Positions::of(text, options())))
+}
+
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! { with_snippet: false, strict_booleans: true }
 }
@@ -135,6 +146,7 @@ fn wrong(path: &Path, text: &str, error: &serde_saphyr::Error) -> Problems {
             .replace(", set DuplicateKeyPolicy in Options if acceptable", "")
             .replace("expected one of ", "known here: "),
     };
+    let message = near::hinted(message);
     Problems::at_place(path, text, position, message)
 }
 

@@ -1,7 +1,7 @@
 //! A run on this machine: its directory, its lock, its state, and the process that drives it.
 //!
 //! [`dir`] and [`lock`] say where it is and who drives it, [`state`] what is stored, [`intent`] what comes next;
-//! [`live`] is a run that this process drives, [`server`] and [`client`] are the two ends of its socket.
+//! [`plans`] is what maintenance holds of it; [`live`] is a run that this process drives, [`server`] and [`client`] are the two ends of its socket.
 
 pub(crate) mod adopt;
 pub(crate) mod client;
@@ -9,6 +9,7 @@ pub(crate) mod dir;
 pub(crate) mod intent;
 pub(crate) mod live;
 pub(crate) mod lock;
+pub(crate) mod plans;
 pub(crate) mod protocol;
 pub(crate) mod remove;
 pub(crate) mod server;

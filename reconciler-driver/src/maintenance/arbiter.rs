@@ -1,6 +1,7 @@
 //! What the cluster reconciler is told while a plan owns the cluster: hands off. One arbiter for both: the hold goes in
 //! as [`DriverInput::Hold`](crate::DriverInput::Hold) and comes back out as
-//! [`DriverInput::Release`](crate::DriverInput::Release).
+//! [`DriverInput::Release`](crate::DriverInput::Release). Derived from the plan's record alone, so that whoever drives the
+//! cluster can work it out again after a crash of either process.
 
 use reconciler_core::maintenance::{BondFlipPlan, PlanState};
 use reconciler_core::{Hold, HoldBy};
@@ -16,6 +17,7 @@ pub fn hold_of(plan: &BondFlipPlan, state: &PlanState) -> Option<Hold> {
         return None;
     }
     let [one, two] = &plan.nodes;
-    let reason = format!("plan {} works on {one} and {two}: {}", plan.uid, state.label());
+    // Without the phase: a hold keeps its first reason, and the phase goes on.
+    let reason = format!("plan {} works on {one} and {two}", plan.uid);
     Some(Hold { by: HoldBy::Maintenance, reason, since: state.created_at })
 }

@@ -1,14 +1,17 @@
 //! `reconciler maintenance`: gated plans from the command line. One file per thing to do: [`file`] reads the plan,
-//! [`site`] finds its state and its hosts, [`drive`] carries it out, [`show`] prints, [`ask`] speaks to the process
-//! that drives.
+//! [`site`] finds its state and its hosts, [`drive`] carries it out, [`arbiter`] has the run on its hosts stand back,
+//! [`seen`], [`show`] and [`timeline`] print, [`ask`] speaks to the process that drives.
 //!
 //! Off by default: nothing runs unless the plan says `approved: true` *and* the command line says `--approve`.
 
+mod arbiter;
 mod ask;
 mod drive;
 mod file;
+mod seen;
 mod show;
 mod site;
+mod timeline;
 
 use std::path::PathBuf;
 
@@ -16,6 +19,7 @@ use reconciler_core::maintenance::Answer;
 
 use super::args::{Format, Global};
 use super::failure::{Code, Failure};
+use super::output::{line, to_json};
 
 /// `reconciler maintenance`
 #[derive(Debug, Clone, clap::Args)]
@@ -36,6 +40,8 @@ enum Command {
     Respond(RespondArgs),
     /// Ask a running plan to go back to where it began.
     Abort(AbortArgs),
+    /// Print the JSON Schema of the plan file, for editors.
+    Schema,
 }
 
 /// `reconciler maintenance plan`
@@ -43,6 +49,9 @@ enum Command {
 pub(crate) struct PlanArgs {
     /// The plan's file.
     plan: PathBuf,
+    /// Write the timeline of the rehearsal as a picture, too.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// How the result is written.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -82,6 +91,12 @@ pub(crate) struct StatusArgs {
     /// Show everything that happened.
     #[arg(long)]
     timeline: bool,
+    /// Write everything that happened as a picture.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Show the phases as they come, until the plan is over or asks.
+    #[arg(short, long, conflicts_with_all = ["svg", "timeline", "output"])]
+    watch: bool,
     /// How the result is written.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -101,6 +116,9 @@ pub(crate) struct RespondArgs {
     /// Who answers.
     #[arg(long, env = "USER", default_value = "")]
     who: String,
+    /// How the result is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
 }
 
 /// `reconciler maintenance abort`
@@ -111,15 +129,26 @@ pub(crate) struct AbortArgs {
     /// Who asks.
     #[arg(long, env = "USER", default_value = "somebody")]
     who: String,
+    /// Give up a plan that nobody drives any more and whose simulated hosts are gone: what is stored of it is put
+    /// aside, and the run on its hosts takes its nodes back.
+    #[arg(long)]
+    give_up: bool,
+    /// How the result is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
 }
 
 pub(crate) async fn run(global: &Global, args: Args) -> Result<Code, Failure> {
     match args.command {
         Command::Plan(args) => drive::rehearse(&args),
         Command::Run(args) => drive::run(global, args).await,
-        Command::Status(args) => show::status(global, &args),
+        Command::Status(args) => show::status(global, &args).await,
         Command::Respond(args) => ask::respond(global, args).await,
         Command::Abort(args) => ask::abort(global, args).await,
+        Command::Schema => {
+            line(to_json(&file::schema())?)?;
+            Ok(Code::Done)
+        }
     }
 }
 

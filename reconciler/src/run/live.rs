@@ -11,7 +11,8 @@ use reconciler::file::{self, Loaded};
 use reconciler::providers::{self, Site};
 use reconciler_core::{ClusterShape, Hold, HoldBy};
 use reconciler_driver::{
-    DriverHandle, ExecutorTable, Journal, MetaChange, ShellConfig, StateStore, StopReason, TokioTimer,
+    DriverHandle, ExecutorTable, Journal, MetaChange, ShellConfig, SqliteStore, StateStore, StopReason,
+    TokioTimer,
 };
 use tokio::sync::{Mutex, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -21,9 +22,13 @@ use crate::cli::view::{Explained, Status};
 use crate::run::dir::{RunDir, port_registry};
 use crate::run::intent::{Intent, Notes};
 use crate::run::lock::Lock;
+use crate::run::plans::{self, Change, Held};
 use crate::run::protocol::Request;
 use crate::run::state::{self, NOTES_KEY, Stored, notes_text};
 use crate::run::{server, socket, status};
+
+/// How often plans of maintenance are looked at unasked.
+const HEED_EVERY: Duration = Duration::from_secs(2);
 
 /// What a run is opened for.
 #[derive(Clone, Debug)]
@@ -62,6 +67,8 @@ pub(crate) struct Live {
     closing: AtomicBool,
     /// Set once, as it needs a finished `self`.
     server: OnceLock<JoinHandle<()>>,
+    /// What plans of maintenance hold.
+    maintained: Mutex<Held>,
     /// Whether the run's state was made by this very opening.
     founded: bool,
     /// Taken out when the run is closed.
@@ -109,7 +116,8 @@ impl Live {
         let stored = Stored::look(dir)?;
         let intent = resolve(dir, &aim, stored.as_ref())?;
         check(&aim, &intent, &table).await?;
-        let store = state::prepare(dir, stored.as_ref(), &intent.shape, &intent.notes)?;
+        let mut store = state::prepare(dir, stored.as_ref(), &intent.shape, &intent.notes)?;
+        let maintained = heed_stored(dir, &mut store)?;
         let listener = socket::bind(&dir.socket()).map_err(|error| {
             Failure::while_doing(
                 format_args!("serving the control socket {}", dir.socket().display()),
@@ -136,11 +144,13 @@ impl Live {
             stop: watch::Sender::new(false),
             closing: AtomicBool::new(false),
             server: OnceLock::new(),
+            maintained: Mutex::new(maintained),
             founded: stored.is_none(),
             lock: std::sync::Mutex::new(Some(lock)),
         });
         // Callers that came meanwhile have been waiting in the socket's queue.
         live.server.get_or_init(|| tokio::spawn(server::serve(listener, Arc::downgrade(&live))));
+        tokio::spawn(heed(Arc::downgrade(&live)));
         Ok((live, intent.notices))
     }
 
@@ -240,6 +250,37 @@ impl Live {
         let by = if breach { HoldBy::Breach } else { HoldBy::Operator };
         self.handle.release(node, by).await.map_err(|error| self.failed("resuming", &error))?;
         Ok(Vec::new())
+    }
+
+    /// Holds what plans of maintenance hold by now, and nothing else in their name.
+    pub(crate) async fn heed_plans(&self) -> Result<Vec<String>, Failure> {
+        let mut held = self.maintained.lock().await;
+        let wanted = plans::wanted(&self.dir)?;
+        for change in plans::changes(&held, &wanted) {
+            match change {
+                Change::Hold(slot, hold) => {
+                    let asked =
+                        self.handle.hold(slot.clone(), HoldBy::Maintenance, hold.reason.clone()).await;
+                    asked.map_err(|error| self.failed("holding a node for maintenance", &error))?;
+                    held.insert(slot, hold);
+                }
+                Change::Release(slot) => {
+                    let asked = self.handle.release(slot.clone(), HoldBy::Maintenance).await;
+                    asked.map_err(|error| self.failed("releasing a node after maintenance", &error))?;
+                    held.remove(&slot);
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The same for a run that nobody drives. Says whether there is one.
+    pub(crate) fn heed_plans_offline(dir: &RunDir) -> Result<bool, Failure> {
+        if !dir.store().exists() {
+            return Ok(false);
+        }
+        let _lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;
+        heed_stored(dir, &mut state::open(dir)?).map(|_| true)
     }
 
     /// Asks the command that drives to stop.
@@ -468,5 +509,35 @@ fn resolve(dir: &RunDir, aim: &Aim, stored: Option<&Stored>) -> Result<Intent, F
         Aim::Accepted => Ok(Intent { shape: needed()?.clone(), notes: notes.clone(), notices: Vec::new() }),
         Aim::Scale { group, count } => Intent::scaled(needed()?, notes, group, *count),
         Aim::Nothing => Ok(Intent::nothing(needed()?, notes)),
+    }
+}
+
+/// Brings stored holds into line with the plans, for the holder of the lock, before anything is driven.
+fn heed_stored(dir: &RunDir, store: &mut SqliteStore) -> Result<Held, Failure> {
+    let wanted = plans::wanted(dir)?;
+    let stored = Stored::load(dir, store)?.ok_or_else(|| state::missing(dir))?;
+    let image = &stored.image;
+    let changes = plans::changes(&plans::held(&image.state.holds), &wanted);
+    if !changes.is_empty() {
+        let mut holds = image.state.holds.clone();
+        plans::make(&changes, &mut holds);
+        let meta = MetaChange { holds: Some(holds), ..MetaChange::default() };
+        let changes = state::changes(image.state.observed_generation, image.state.next_attempt_id, meta);
+        store.commit(&changes).map_err(|error| Failure::while_doing("storing the holds", &error))?;
+    }
+    Ok(wanted)
+}
+
+/// Heeds the plans every now and then, for those whose process died before it could say so.
+async fn heed(live: std::sync::Weak<Live>) {
+    loop {
+        tokio::time::sleep(HEED_EVERY).await;
+        let Some(live) = live.upgrade() else { return };
+        if live.is_closing() {
+            return;
+        }
+        if let Err(failure) = live.heed_plans().await {
+            tracing::warn!("plans of maintenance cannot be heeded: {}", failure.message);
+        }
     }
 }

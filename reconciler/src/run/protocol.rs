@@ -71,6 +71,8 @@ pub(crate) enum Request {
         /// Whose hold ends: the operator's, or that of the driver's own alarm.
         breach: bool,
     },
+    /// Look now what plans of maintenance hold, and hold it.
+    HeedPlans,
     /// Remove every node.
     Destroy,
     /// Stop driving; nodes are left as they are.

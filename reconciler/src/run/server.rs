@@ -79,6 +79,7 @@ async fn answer(request: Request, live: &Live) -> Result<Answer, Failure> {
         Request::Replace { node } => live.replace(&node).await?,
         Request::Pause { node, reason } => live.pause(node, reason).await?,
         Request::Resume { node, breach } => live.resume(node, breach).await?,
+        Request::HeedPlans => live.heed_plans().await?,
         Request::Destroy => live.destroy().await?,
         Request::Stop => live.ask_to_stop(),
     };

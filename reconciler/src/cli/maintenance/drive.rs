@@ -1,22 +1,26 @@
 //! `maintenance plan` and `maintenance run`: a rehearsal in virtual time, a look, or the real thing.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use executor_api::Timer;
 use executor_host_fake::HostWorld;
-use reconciler_core::maintenance::{Person, Phase, Recovery, Reply};
+use reconciler_core::maintenance::{Answer, BondFlipPlan, Person, Phase, Recovery, Reply};
 use reconciler_driver::maintenance::{
     MaintenanceDriver, MaintenanceError, MemoryPlanStore, PlanStore as _, Request, RequestKind,
     SqlitePlanStore,
 };
 use reconciler_driver::{TokioTimer, VirtualTimer};
 
+use super::arbiter::Arbiter;
+use super::seen::Seen;
 use super::{PlanArgs, RunArgs, file, show, site};
 use crate::cli::args::{Format, Global};
 use crate::cli::failure::{Code, Failure};
 use crate::cli::output::{document, line, remark};
-use crate::run::lock::Lock;
+use crate::run::lock::{Lock, LockError};
 use crate::run::uid;
 
 /// Checks a plan and runs it to its end on hosts of its own.
@@ -34,9 +38,13 @@ pub(super) fn rehearse(args: &PlanArgs) -> Result<Code, Failure> {
     let ended = clock.run(driver.drive(|_, _| clock.now() >= limit));
     ended.unwrap_or(Ok(())).map_err(failed)?;
     let report = show::Report::of(driver.plan(), driver.state(), store.log());
+    if let Some(path) = &args.svg {
+        std::fs::write(path, report.svg())
+            .map_err(|error| Failure::while_doing(format_args!("writing {}", path.display()), &error))?;
+    }
     document(args.output, &report, || {
         let note = if loaded.file.approved { "" } else { "\nThe plan is not approved: it will not run." };
-        format!("{}{}{note}\n", show::timeline(&report), truth(&world))
+        format!("{}\n{}{note}\n", report.told(), Truth::of(&world, driver.plan()))
     })?;
     Ok(if driver.state().phase == Phase::Complete { Code::Done } else { Code::Pending })
 }
@@ -63,30 +71,70 @@ pub(super) async fn run(global: &Global, args: RunArgs) -> Result<Code, Failure>
             if args.approve { "given" } else { "missing" },
         )));
     }
+    if args.fast && loaded.link().is_some() {
+        return Err(Failure::refused(
+            "--fast lives faster than the clock, and the run that the plan names under `cluster` does not; leave one out",
+        ));
+    }
     dir.create()?;
-    let _lock = Lock::take(&dir).map_err(|error| error.refusal(name))?;
+    let _lock = Lock::take(&dir).map_err(|error| driven(name, error))?;
     clear_way(&dir, name, args.again)?;
+    let arbiter = Arbiter::link(global, &dir, &loaded)?;
     let plan = loaded.plan(&format!("{name}-{}", uid::mint()?))?;
     let (world, start) = site::start(&loaded.scenario, Arc::clone(&timer), Box::new(site::open(&dir)?))?;
     let approval = Person { who: args.who.clone(), at: timer.now() };
     let mut driver = MaintenanceDriver::file(start, plan, Some(approval)).map_err(failed)?;
     let mailbox = site::open(&dir)?;
-    let live = Live { mailbox, format: args.output, begun: timer.now(), stays: virtual_clock.is_none() };
+    let live = Live {
+        mailbox,
+        format: args.output,
+        begun: timer.now(),
+        stays: virtual_clock.is_none(),
+        plan: args.plan.clone(),
+        arbiter,
+    };
     let drive = live.drive(&mut driver, timer.as_ref());
     match &virtual_clock {
         Some(clock) => clock.run(drive).unwrap_or(Ok(()))?,
         None => drive.await?,
     }
-    if args.output == Format::Table {
-        line(format!("plan {}: {}{}", driver.plan().uid, driver.state().label(), truth(&world)))?;
+    let truth = Truth::of(&world, driver.plan());
+    if args.output != Format::Table {
+        let value = serde_json::json!({
+            "plan": driver.plan().uid, "phase": driver.state().label(), "over": driver.state().is_over(),
+            "simulated_hosts": truth,
+        });
+        line(value.to_string())?;
+    } else {
+        line(format!("plan {}: {}\n{truth}", driver.plan().uid, driver.state().label()))?;
         if !driver.state().is_over() {
-            remark(show::question(driver.state(), &args.plan));
+            remark(
+                "its simulated hosts lived as fast as they could and are gone with this process; leave --fast out to \
+                 be able to answer",
+            );
         }
     }
     Ok(match (&driver.state().recovery, driver.state().phase) {
         (Recovery::Forward | Recovery::Resumed, Phase::Complete) => Code::Done,
         _ => Code::Pending,
     })
+}
+
+/// A plan is driven already: what can be done about that. Ending its driver is no help.
+fn driven(name: &str, error: LockError) -> Failure {
+    match error {
+        LockError::Failed(failure) => failure,
+        LockError::Held(holder) => {
+            let by = holder.map_or_else(
+                || "another process".to_owned(),
+                |holder| format!("process {} since {}", holder.pid, holder.since),
+            );
+            Failure::refused(format!(
+                "plan {name} is being driven by {by}: look at it with `reconciler maintenance status`, speak to it with \
+                 `respond` and `abort`"
+            ))
+        }
+    }
 }
 
 /// Makes room for a new run of the plan, or says why not.
@@ -98,8 +146,8 @@ fn clear_way(dir: &crate::run::dir::RunDir, name: &str, again: bool) -> Result<(
     if !again {
         let label = record.state.label();
         return Err(Failure::refused(format!(
-            "plan {name} was run before and is {label}; its simulated hosts ended with the process that had them. \
-             Begin anew with --again, or look at it with `reconciler maintenance status`"
+            "plan {name} was run before and is {label}; its simulated hosts ended with the process that had them, so \
+             that it cannot be taken up. Begin anew with --again, or look at it with `reconciler maintenance status`"
         )));
     }
     drop(store);
@@ -142,18 +190,53 @@ async fn observe(
         Some(clock) => clock.run(driver.look()).unwrap_or(()),
         None => driver.look().await,
     }
-    let seen = show::Seen::of(&driver);
+    let seen = Seen::of(&driver);
     document(format, &seen, || seen.table())?;
     Ok(Code::Done)
 }
 
 /// What the simulated hosts know to be true.
-fn truth(world: &HostWorld) -> String {
-    let (lost, breaches) = (world.lost_writes().len(), world.breaches().len());
-    format!(
-        "\nsimulated hosts: {} writes acknowledged, {lost} lost, {breaches} breaches",
-        world.acknowledged()
-    )
+#[derive(Debug, serde::Serialize)]
+struct Truth {
+    /// Writes that a machine was told are done.
+    acknowledged: u64,
+    /// Of those, the ones that no copy holds.
+    lost: usize,
+    /// The ones that some copy lacks.
+    missing_on_a_copy: usize,
+    /// Machines whose setting is not what it was, or that are still held in place.
+    unrestored: Vec<String>,
+    /// Rules that were broken.
+    breaches: Vec<String>,
+}
+
+impl Truth {
+    fn of(world: &HostWorld, plan: &BondFlipPlan) -> Self {
+        let copies =
+            plan.resources.iter().flat_map(|resource| plan.nodes.iter().map(move |node| (resource, node)));
+        Self {
+            acknowledged: world.acknowledged(),
+            lost: world.lost_writes().len(),
+            missing_on_a_copy: copies.map(|(resource, node)| world.missing_on(resource, node).len()).sum(),
+            unrestored: world.unrestored().iter().map(ToString::to_string).collect(),
+            breaches: world.breaches().iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Truth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "simulated hosts: {} writes acknowledged, {} lost, {} missing on a copy; {} machines not as they were; {} \
+             breaches",
+            self.acknowledged,
+            self.lost,
+            self.missing_on_a_copy,
+            self.unrestored.len(),
+            self.breaches.len()
+        )
+    }
 }
 
 /// The run as it happens: steps to standard output, requests of other commands answered.
@@ -163,17 +246,29 @@ struct Live {
     begun: SystemTime,
     /// Waits for a reply where the plan is frozen.
     stays: bool,
+    /// The plan's file, for those who are told how to answer.
+    plan: PathBuf,
+    /// The run that leaves the plan's nodes alone.
+    arbiter: Option<Arbiter>,
 }
 
 impl Live {
-    async fn drive(&self, driver: &mut MaintenanceDriver, timer: &dyn Timer) -> Result<(), Failure> {
-        let mut last = String::new();
+    async fn drive(mut self, driver: &mut MaintenanceDriver, timer: &dyn Timer) -> Result<(), Failure> {
+        let (mut last, mut asked) = (String::new(), None);
         loop {
             let pass = driver.pass().await.map_err(failed)?;
             let step = pass.step.to_string();
             if step != last || pass.outcome.is_some() {
                 self.print(driver, pass.at, &step, pass.outcome.as_deref())?;
                 last = step;
+            }
+            let open = driver.state().escalation.as_ref().map(|open| open.fingerprint.clone());
+            if open.is_some() && open != asked && self.format == Format::Table {
+                line(show::question(driver.state(), &self.plan))?;
+            }
+            asked = open;
+            if let Some(arbiter) = &mut self.arbiter {
+                arbiter.follow(driver).await;
             }
             for (id, request) in self.mailbox.open_requests().map_err(|error| mail(&error))? {
                 let answer = self.serve(driver, request, timer.now()).await;
@@ -195,6 +290,15 @@ impl Live {
         now: SystemTime,
     ) -> Result<String, String> {
         match request.kind {
+            RequestKind::Abort if driver.state().recovery == Recovery::Escalated => {
+                let offered = driver.state().escalation.as_ref().map(|open| open.answers.clone());
+                let back = if offered.is_some_and(|answers| answers.contains(&Answer::RollBack)) {
+                    "answer it with `respond --answer roll-back`"
+                } else {
+                    "the way back is not offered, for it cannot be proved safe; answer it with `respond`"
+                };
+                Err(format!("the plan is frozen and goes nowhere before its question is answered: {back}"))
+            }
             RequestKind::Abort => {
                 let person = Person { who: request.who, at: now };
                 driver.abort(person).map_err(|error| error.to_string())?;

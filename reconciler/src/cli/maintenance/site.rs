@@ -11,11 +11,12 @@ use reconciler_driver::maintenance::{Hands, PlanRules, PlanStore, SqlitePlanStor
 use crate::cli::args::Global;
 use crate::cli::failure::Failure;
 use crate::run::dir::RunDir;
+use crate::run::plans::PREFIX;
 use crate::run::uid;
 
 /// The directory of a plan. Plans and runs share a root and cannot be mistaken for each other.
 pub(super) fn dir(global: &Global, name: &str) -> Result<RunDir, Failure> {
-    global.dir_of(&format!("maintenance-{name}"))
+    global.dir_of(&format!("{PREFIX}{name}"))
 }
 
 /// The plan's file in its directory.

@@ -1,0 +1,205 @@
+//! One arbiter: which nodes of a run are held for plans of gated maintenance. A plan leaves a link beside its state that
+//! names the run and the nodes on its hosts; what it holds is read from the plan's own record, so that a crash of either
+//! process changes nothing. Whoever drives the run heeds the plans before its first pass, when a plan says so, and every
+//! now and then.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use executor_api::LogicalNodeId;
+use reconciler_core::{Hold, HoldBy, Holds};
+use reconciler_driver::maintenance::{PlanStore as _, SqlitePlanStore, hold_of};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::failure::Failure;
+use crate::run::dir::RunDir;
+
+/// What a plan's directory is called: this, and the plan's name.
+pub(crate) const PREFIX: &str = "maintenance-";
+
+/// The run whose nodes live on a plan's hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Link {
+    /// The run.
+    pub(crate) run: String,
+    /// Its nodes there. Empty: all of them.
+    pub(crate) nodes: Vec<LogicalNodeId>,
+}
+
+/// What is held: a node, or for `None` all of them.
+pub(crate) type Held = BTreeMap<Option<LogicalNodeId>, Hold>;
+
+/// One change of a run's holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// From now on.
+    Hold(Option<LogicalNodeId>, Hold),
+    /// No longer.
+    Release(Option<LogicalNodeId>),
+}
+
+impl Link {
+    /// Where it is kept.
+    fn path(plan: &RunDir) -> PathBuf {
+        plan.path().join("cluster.json")
+    }
+
+    /// Puts a plan's link in place, or removes it where the plan names no run.
+    pub(crate) fn keep(link: Option<&Self>, plan: &RunDir) -> Result<(), Failure> {
+        let path = Self::path(plan);
+        let doing = format!("writing {}", path.display());
+        let failed = |error: std::io::Error| Failure::while_doing(&doing, &error);
+        let Some(link) = link else {
+            return crate::run::state::remove_if_there(&path).map_err(failed);
+        };
+        let text = serde_json::to_string(link).map_err(|error| Failure::while_doing(&doing, &error))?;
+        let new = path.with_extension("new");
+        std::fs::write(&new, text).map_err(failed)?;
+        std::fs::rename(&new, &path).map_err(failed)
+    }
+
+    /// A plan's link, if it has one.
+    pub(crate) fn of(plan: &Path) -> Result<Option<Self>, Failure> {
+        let path = plan.join("cluster.json");
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(Failure::while_doing(format_args!("reading {}", path.display()), &error));
+            }
+        };
+        let read = serde_json::from_str(&text);
+        read.map(Some)
+            .map_err(|error| Failure::while_doing(format_args!("reading {}", path.display()), &error))
+    }
+}
+
+/// What plans hold of a run, by their records. A plan that cannot be read holds what it held: nobody knows how far it
+/// is.
+pub(crate) fn wanted(run: &RunDir) -> Result<Held, Failure> {
+    let mut held = Held::new();
+    let Some(root) = run.path().parent() else { return Ok(held) };
+    let doing = || format!("looking for plans of maintenance in {}", root.display());
+    let entries = match std::fs::read_dir(root) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(held),
+        Err(error) => return Err(Failure::while_doing(doing(), &error)),
+    };
+    for entry in entries {
+        let plan = entry.map_err(|error| Failure::while_doing(doing(), &error))?;
+        if !plan.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let Some(link) = Link::of(&plan.path())?.filter(|link| link.run == run.run()) else { continue };
+        let Some(hold) = hold_in(&plan.path()) else { continue };
+        let slots = link.nodes.into_iter().map(Some);
+        let slots: Vec<_> = if slots.len() == 0 { vec![None] } else { slots.collect() };
+        for slot in slots {
+            held.entry(slot).or_insert_with(|| hold.clone());
+        }
+    }
+    Ok(held)
+}
+
+/// What the plan in a directory holds.
+fn hold_in(plan: &Path) -> Option<Hold> {
+    let path = plan.join("plan.db");
+    if !path.exists() {
+        return None;
+    }
+    match SqlitePlanStore::open(&path).and_then(|mut store| store.load()) {
+        Ok(None) => None,
+        Ok(Some(record)) => hold_of(&record.plan, &record.state),
+        Err(error) => {
+            let reason = format!("the plan in {} cannot be read: {error}", plan.display());
+            Some(Hold { by: HoldBy::Maintenance, reason, since: SystemTime::UNIX_EPOCH })
+        }
+    }
+}
+
+/// What maintenance holds already.
+pub(crate) fn held(holds: &Holds) -> Held {
+    let cluster = holds.cluster.get(&HoldBy::Maintenance).map(|hold| (None, hold.clone()));
+    let slots = holds
+        .slots
+        .iter()
+        .filter_map(|(slot, holds)| Some((Some(slot.clone()), holds.get(&HoldBy::Maintenance)?.clone())));
+    cluster.into_iter().chain(slots).collect()
+}
+
+/// The way from what is held to what should be. A hold for another reason than before is released first.
+pub(crate) fn changes(held: &Held, wanted: &Held) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (slot, hold) in held {
+        if wanted.get(slot).is_none_or(|wanted| wanted.reason != hold.reason) {
+            changes.push(Change::Release(slot.clone()));
+        }
+    }
+    for (slot, hold) in wanted {
+        if held.get(slot).is_none_or(|held| held.reason != hold.reason) {
+            changes.push(Change::Hold(slot.clone(), hold.clone()));
+        }
+    }
+    changes
+}
+
+/// Makes the changes in stored holds.
+pub(crate) fn make(changes: &[Change], holds: &mut Holds) {
+    for change in changes {
+        match change {
+            Change::Hold(slot, hold) => holds.hold(slot.clone(), hold.clone()),
+            Change::Release(slot) => {
+                holds.release(slot.as_ref(), HoldBy::Maintenance);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold(reason: &str) -> Hold {
+        Hold { by: HoldBy::Maintenance, reason: reason.to_owned(), since: SystemTime::UNIX_EPOCH }
+    }
+
+    fn slot(text: &str) -> Option<LogicalNodeId> {
+        Some(LogicalNodeId::parse(text).unwrap())
+    }
+
+    #[test]
+    fn holds_follow_the_plans_and_leave_the_operators_alone() {
+        let mut holds = Holds::default();
+        holds.hold(slot("web-1"), Hold { by: HoldBy::Operator, ..hold("paused") });
+        let first = Held::from([(slot("web-1"), hold("plan a")), (slot("web-2"), hold("plan a"))]);
+        make(&changes(&held(&holds), &first), &mut holds);
+        assert_eq!(held(&holds), first);
+        assert_eq!(changes(&held(&holds), &first), []);
+        let second = Held::from([(slot("web-2"), hold("plan b")), (None, hold("plan c"))]);
+        make(&changes(&held(&holds), &second), &mut holds);
+        assert_eq!(held(&holds), second);
+        make(&changes(&held(&holds), &Held::new()), &mut holds);
+        assert_eq!(held(&holds), Held::new());
+        assert_eq!(holds.slots.len(), 1, "the operator's stands");
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_read_holds_the_nodes_that_it_names_and_no_others() {
+        let root = tempfile::tempdir().unwrap();
+        let (run, other) = (RunDir::of(root.path(), "demo"), RunDir::of(root.path(), "other"));
+        assert_eq!(wanted(&run).unwrap(), Held::new());
+        let plan = RunDir::of(root.path(), "maintenance-flip");
+        plan.create().unwrap();
+        let link = Link { run: "demo".to_owned(), nodes: slot("web-1").into_iter().collect() };
+        Link::keep(Some(&link), &plan).unwrap();
+        assert_eq!(wanted(&run).unwrap(), Held::new(), "nothing was filed yet");
+        std::fs::write(plan.path().join("plan.db"), "no database").unwrap();
+        let held = wanted(&run).unwrap();
+        assert_eq!(held.keys().collect::<Vec<_>>(), [&slot("web-1")]);
+        assert!(held[&slot("web-1")].reason.contains("cannot be read"));
+        assert_eq!(wanted(&other).unwrap(), Held::new());
+        Link::keep(None, &plan).unwrap();
+        assert_eq!(wanted(&run).unwrap(), Held::new());
+    }
+}
