@@ -46,16 +46,16 @@ fn an_unknown_key_is_named_with_those_that_are_known() {
     check(
         &web("    shap: {}\n"),
         expect![[r#"
-        cluster.yaml:6:5: unknown field `shap`, known here: name, count, role, provider, shape, boot, join, retry, update
-          6 |     shap: {}
-            |     ^"#]],
+            cluster.yaml:6:5: unknown field `shap`; do you mean `shape`? Known here: name, count, role, provider, shape, boot, join, retry, update
+              6 |     shap: {}
+                |     ^"#]],
     );
     check(
         "run: demo\ngroup: []\n",
         expect![[r#"
-        cluster.yaml:2:1: unknown field `group`, known here: run, groups, retry, observe, limits
-          2 | group: []
-            | ^"#]],
+            cluster.yaml:2:1: unknown field `group`; do you mean `groups`? Known here: run, groups, retry, observe, limits
+              2 | group: []
+                | ^"#]],
     );
 }
 

@@ -254,20 +254,20 @@ impl Live {
 
     /// Holds what plans of maintenance hold by now, and nothing else in their name.
     pub(crate) async fn heed_plans(&self) -> Result<Vec<String>, Failure> {
-        let mut held = self.maintained.lock().await;
+        let mut maintained = self.maintained.lock().await;
         let wanted = plans::wanted(&self.dir)?;
-        for change in plans::changes(&held, &wanted) {
+        for change in plans::changes(&maintained, &wanted) {
             match change {
                 Change::Hold(slot, hold) => {
                     let asked =
                         self.handle.hold(slot.clone(), HoldBy::Maintenance, hold.reason.clone()).await;
                     asked.map_err(|error| self.failed("holding a node for maintenance", &error))?;
-                    held.insert(slot, hold);
+                    maintained.insert(slot, hold);
                 }
                 Change::Release(slot) => {
                     let asked = self.handle.release(slot.clone(), HoldBy::Maintenance).await;
                     asked.map_err(|error| self.failed("releasing a node after maintenance", &error))?;
-                    held.remove(&slot);
+                    maintained.remove(&slot);
                 }
             }
         }

@@ -78,12 +78,12 @@ impl Link {
 /// What plans hold of a run, by their records. A plan that cannot be read holds what it held: nobody knows how far it
 /// is.
 pub(crate) fn wanted(run: &RunDir) -> Result<Held, Failure> {
-    let mut held = Held::new();
-    let Some(root) = run.path().parent() else { return Ok(held) };
+    let mut wanted = Held::new();
+    let Some(root) = run.path().parent() else { return Ok(wanted) };
     let doing = || format!("looking for plans of maintenance in {}", root.display());
     let entries = match std::fs::read_dir(root) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(held),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(wanted),
         Err(error) => return Err(Failure::while_doing(doing(), &error)),
     };
     for entry in entries {
@@ -96,10 +96,10 @@ pub(crate) fn wanted(run: &RunDir) -> Result<Held, Failure> {
         let slots = link.nodes.into_iter().map(Some);
         let slots: Vec<_> = if slots.len() == 0 { vec![None] } else { slots.collect() };
         for slot in slots {
-            held.entry(slot).or_insert_with(|| hold.clone());
+            wanted.entry(slot).or_insert_with(|| hold.clone());
         }
     }
-    Ok(held)
+    Ok(wanted)
 }
 
 /// What the plan in a directory holds.
@@ -164,19 +164,19 @@ mod tests {
         Hold { by: HoldBy::Maintenance, reason: reason.to_owned(), since: SystemTime::UNIX_EPOCH }
     }
 
-    fn slot(text: &str) -> Option<LogicalNodeId> {
-        Some(LogicalNodeId::parse(text).unwrap())
+    fn id(text: &str) -> LogicalNodeId {
+        LogicalNodeId::parse(text).unwrap()
     }
 
     #[test]
     fn holds_follow_the_plans_and_leave_the_operators_alone() {
         let mut holds = Holds::default();
-        holds.hold(slot("web-1"), Hold { by: HoldBy::Operator, ..hold("paused") });
-        let first = Held::from([(slot("web-1"), hold("plan a")), (slot("web-2"), hold("plan a"))]);
+        holds.hold(Some(id("web-1")), Hold { by: HoldBy::Operator, ..hold("paused") });
+        let first = Held::from([(Some(id("web-1")), hold("plan a")), (Some(id("web-2")), hold("plan a"))]);
         make(&changes(&held(&holds), &first), &mut holds);
         assert_eq!(held(&holds), first);
         assert_eq!(changes(&held(&holds), &first), []);
-        let second = Held::from([(slot("web-2"), hold("plan b")), (None, hold("plan c"))]);
+        let second = Held::from([(Some(id("web-2")), hold("plan b")), (None, hold("plan c"))]);
         make(&changes(&held(&holds), &second), &mut holds);
         assert_eq!(held(&holds), second);
         make(&changes(&held(&holds), &Held::new()), &mut holds);
@@ -191,13 +191,13 @@ mod tests {
         assert_eq!(wanted(&run).unwrap(), Held::new());
         let plan = RunDir::of(root.path(), "maintenance-flip");
         plan.create().unwrap();
-        let link = Link { run: "demo".to_owned(), nodes: slot("web-1").into_iter().collect() };
+        let link = Link { run: "demo".to_owned(), nodes: vec![id("web-1")] };
         Link::keep(Some(&link), &plan).unwrap();
         assert_eq!(wanted(&run).unwrap(), Held::new(), "nothing was filed yet");
         std::fs::write(plan.path().join("plan.db"), "no database").unwrap();
         let held = wanted(&run).unwrap();
-        assert_eq!(held.keys().collect::<Vec<_>>(), [&slot("web-1")]);
-        assert!(held[&slot("web-1")].reason.contains("cannot be read"));
+        assert_eq!(held.keys().collect::<Vec<_>>(), [&Some(id("web-1"))]);
+        assert!(held[&Some(id("web-1"))].reason.contains("cannot be read"));
         assert_eq!(wanted(&other).unwrap(), Held::new());
         Link::keep(None, &plan).unwrap();
         assert_eq!(wanted(&run).unwrap(), Held::new());

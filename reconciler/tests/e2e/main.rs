@@ -1,8 +1,8 @@
 //! The real binary against real processes, from the outside: what its user sees.
 
-mod disks;
 #[cfg(feature = "host-fake")]
 mod arbiter;
+mod disks;
 mod durability;
 mod etcd;
 mod failures;

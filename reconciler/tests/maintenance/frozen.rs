@@ -1,5 +1,4 @@
 //! A frozen plan, as whoever is woken by it sees it, and what is left when its process dies.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::Stdio;
 

@@ -1,6 +1,5 @@
 //! Replies to the question of a frozen plan: each quotes it, is offered by it, names its giver, and is void once anything
 //! has moved.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use crate::desk::{Desk, until};
 

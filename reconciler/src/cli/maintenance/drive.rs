@@ -99,13 +99,7 @@ pub(super) async fn run(global: &Global, args: RunArgs) -> Result<Code, Failure>
         None => drive.await?,
     }
     let truth = Truth::of(&world, driver.plan());
-    if args.output != Format::Table {
-        let value = serde_json::json!({
-            "plan": driver.plan().uid, "phase": driver.state().label(), "over": driver.state().is_over(),
-            "simulated_hosts": truth,
-        });
-        line(value.to_string())?;
-    } else {
+    if args.output == Format::Table {
         line(format!("plan {}: {}\n{truth}", driver.plan().uid, driver.state().label()))?;
         if !driver.state().is_over() {
             remark(
@@ -113,6 +107,12 @@ pub(super) async fn run(global: &Global, args: RunArgs) -> Result<Code, Failure>
                  be able to answer",
             );
         }
+    } else {
+        let value = serde_json::json!({
+            "plan": driver.plan().uid, "phase": driver.state().label(), "over": driver.state().is_over(),
+            "simulated_hosts": truth,
+        });
+        line(value.to_string())?;
     }
     Ok(match (&driver.state().recovery, driver.state().phase) {
         (Recovery::Forward | Recovery::Resumed, Phase::Complete) => Code::Done,

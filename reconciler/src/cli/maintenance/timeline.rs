@@ -37,7 +37,7 @@ struct Stay<'a> {
 pub(super) fn svg(title: &str, log: &[LogLine]) -> String {
     let stays = stays(log);
     let scale = Scale::of(log);
-    let height = TOP + ROW * (stays.len() as f64) + 60.0;
+    let height = TOP + ROW * count(stays.len()) + 60.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{height}\" viewBox=\"0 0 {w} {height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
@@ -57,7 +57,7 @@ pub(super) fn svg(title: &str, log: &[LogLine]) -> String {
     );
     scale.axis(&mut svg, height);
     for (index, stay) in stays.iter().enumerate() {
-        row(&mut svg, &scale, stay, TOP + ROW * (index as f64));
+        row(&mut svg, &scale, stay, TOP + ROW * count(index));
     }
     legend(&mut svg, height - 18.0);
     svg.push_str("</svg>\n");
@@ -69,7 +69,7 @@ fn stays(log: &[LogLine]) -> Vec<Stay<'_>> {
     let mut stays: Vec<Stay<'_>> = Vec::new();
     let mut from = 0;
     for chunk in log.chunk_by(|one, two| one.phase == two.phase) {
-        let next = log.get(from + chunk.len()).or(chunk.last());
+        let next = log.get(from + chunk.len()).or_else(|| chunk.last());
         from += chunk.len();
         let Some(end) = next.map(|line| line.at) else { continue };
         stays.push(Stay { label: &chunk[0].phase, lines: chunk, end });
@@ -174,7 +174,7 @@ fn legend(svg: &mut String, y: f64) {
         let _ =
             writeln!(svg, "<rect x=\"{x}\" y=\"{}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>", y - 9.0);
         let _ = writeln!(svg, "<text x=\"{}\" y=\"{y}\" font-size=\"11\">{words}</text>", x + 14.0);
-        x += 30.0 + 6.4 * (words.len() as f64);
+        x += 30.0 + 6.4 * count(words.len());
     }
 }
 
@@ -247,6 +247,11 @@ impl Scale {
             );
         }
     }
+}
+
+/// A count as a measure. No picture has so many of anything that it matters.
+fn count(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
 fn escape(text: &str) -> String {
