@@ -16,7 +16,7 @@ use crate::identity::{
     AttemptIdentity, AttemptKey, CandidateIndex, GroupId, LogicalNodeId, OperationId, ProviderName, RunId,
 };
 use crate::outcome::{EffectSuccess, ObservationReport};
-use crate::spec::{LogicalNodeSpec, RunNodeGroupSpec, SpecProblem};
+use crate::spec::{LogicalNodeSpec, NodeTemplate, RunNodeGroupSpec, SpecProblem};
 
 /// How late and how hidden an executor's effects may be. A statement about the outside world, made once by
 /// the author and stamped onto every outcome by the driver.
@@ -191,6 +191,13 @@ pub trait LeaseProvider: Send + Sync + fmt::Debug {
     /// Checks what a group asks for, as far as that can be known without making anything. Pointers are into
     /// the group: `/shape/...`.
     async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>>;
+
+    /// Learns of a template that is in force or still has nodes. Who has more than one place to look (regions,
+    /// accounts) looks there as well from now on: a listing that knows of too few places reads like one of too few
+    /// leases. Called before anything is listed, and for every new shape; asks nobody, and repeats are harmless.
+    fn acquaint(&self, template: &NodeTemplate) {
+        let _ = template;
+    }
 
     /// Leases what the spec asks for, or adopts what exists for the attempt.
     async fn create(

@@ -14,6 +14,7 @@ use executor_api::{
     LogicalNodeId, NodeAttemptId, ObservationSink, OperationId, OperationKind, OperationReport, ProviderName,
     RunId, Timer, Visibility,
 };
+use reconciler_core::ClusterShape;
 use tracing::Instrument as _;
 
 use crate::driver::{Attachment, DriverInput, EffectCall, PassReport};
@@ -130,6 +131,11 @@ impl Dispatcher {
             listings,
             retaining: BTreeSet::new(),
         }
+    }
+
+    /// Tells the executors where a new shape will have them look.
+    pub fn acquaint(&self, desired: &ClusterShape) {
+        self.executors.acquaint(desired);
     }
 
     /// Carries out what a pass asks for, all but its commit and its events.

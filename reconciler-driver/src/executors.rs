@@ -1,5 +1,5 @@
 //! Which executor serves which node: lease providers and bootstrappers by name. A lookup table; it calls
-//! nothing but `validate`.
+//! nothing but `validate` and `acquaint`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use executor_api::{
     Bootstrapper, CreateMode, Executor, LeaseProvider, NodeManagerCommand, NodeTemplate, ProviderName,
     RunNodeGroupSpec, SpecProblem, Visibility,
 };
+use reconciler_core::{ClusterShape, ClusterState};
 
 use crate::driver::Route;
 
@@ -122,6 +123,31 @@ impl ExecutorTable {
             self.executors.get(name).map(|e| e.leases().visibility())
         };
         stated.unwrap_or_default()
+    }
+
+    /// Tells the providers of everything that is declared, so that they know where to look. Has to come before the
+    /// first listing; [`start`](crate::start) does it for the driver.
+    pub fn acquaint(&self, desired: &ClusterShape) {
+        self.tell(desired.groups.iter().map(|group| &group.template));
+    }
+
+    /// As [`acquaint`](Self::acquaint), of everything that is still there.
+    pub fn acquaint_with_nodes(&self, state: &ClusterState) {
+        self.tell(state.nodes.values().map(|node| &node.record.desired.template));
+    }
+
+    fn tell<'a>(&self, templates: impl Iterator<Item = &'a Arc<NodeTemplate>>) {
+        // Equal specs share one allocation: a large group is told of once.
+        let mut told: Option<&Arc<NodeTemplate>> = None;
+        for template in templates {
+            if told.is_some_and(|told| Arc::ptr_eq(told, template)) {
+                continue;
+            }
+            told = Some(template);
+            if let Some(provider) = self.provider(&template.provider) {
+                provider.acquaint(template);
+            }
+        }
     }
 
     /// Asks the provider and the bootstrapper of a group what is wrong with it. Makes nothing.

@@ -74,6 +74,11 @@ pub async fn start(config: ShellConfig) -> Result<DriverHandle, DriverError> {
     let now = executor_api::Timer::now(&clock);
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let image = loaded.map_err(DriverError::Load)?;
+    if let Some(image) = &image {
+        executors.acquaint(&image.desired);
+        executors.acquaint_with_nodes(&image.state);
+    }
+    executors.acquaint(&desired);
     let begin = TapeBegin { version, now, image, desired, policy, guard };
     let wants_passes = journal.as_ref().is_some_and(Journal::wants_passes);
     let taped = wants_passes.then(|| TapeEntry::Begin(Box::new(begin.clone())));

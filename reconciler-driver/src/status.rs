@@ -180,10 +180,15 @@ impl ClusterDriver {
 
     fn status_and_step(&self, slot: &LogicalNodeId) -> Option<(NodeStatus, &'static str)> {
         let (mut status, step) = node_status(self.state(), self.expanded(), slot, self.now())?;
-        let Some((provider, running)) = self.refused(slot) else {
+        // Whom a node waits for first: its own provider, if that is among them.
+        let own = self.waits_for().get(&status.provider);
+        status.reason = if let Some(provider) = own.or_else(|| self.waits_for().first()) {
+            Why::ProviderUnlisted { provider: provider.clone(), error: self.cannot_list(provider) }
+        } else if let Some((provider, running)) = self.refused(slot) {
+            Why::ProviderBusy { provider, running }
+        } else {
             return Some((status, step));
         };
-        status.reason = Why::ProviderBusy { provider, running };
         status.why = status.reason.to_string();
         status.until = None;
         Some((status, "wait"))

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use executor_api::{
     AttemptKey, BootstrapSessionId, Bootstrapper, CreateMode, CreateOutcome, EndpointLookup, Executor,
     ExecutorError, FoundLease, FoundSession, LeaseFacts, LeaseProvider, Listing, LogicalNodeId,
-    LogicalNodeSpec, ObservationSink, OperationContext, ProviderName, Reading, RunId, RunNodeGroupSpec,
-    SpecProblem, StartOutcome, StartRequest, Visibility,
+    LogicalNodeSpec, NodeTemplate, ObservationSink, OperationContext, ProviderName, Reading, RunId,
+    RunNodeGroupSpec, SpecProblem, StartOutcome, StartRequest, Visibility,
 };
 use executor_fake::FakeWorld;
 
@@ -86,6 +86,10 @@ impl LeaseProvider for Spy {
 
     async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
         self.inner.leases().validate(group).await
+    }
+
+    fn acquaint(&self, template: &NodeTemplate) {
+        self.inner.leases().acquaint(template);
     }
 
     async fn create(

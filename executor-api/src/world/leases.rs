@@ -12,7 +12,7 @@ use crate::executor::{
 };
 use crate::facts::{LeaseFacts, ListedLease, Listing, Reading};
 use crate::identity::{AttemptKey, ProviderName, RunId};
-use crate::spec::{LogicalNodeSpec, RunNodeGroupSpec, SpecProblem};
+use crate::spec::{LogicalNodeSpec, NodeTemplate, RunNodeGroupSpec, SpecProblem};
 
 #[async_trait]
 impl<W: LeaseWorld> LeaseProvider for OfWorld<W> {
@@ -27,6 +27,10 @@ impl<W: LeaseWorld> LeaseProvider for OfWorld<W> {
     async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
         let flaws = self.world.shape_flaws(&group.template);
         if flaws.is_empty() { Ok(()) } else { Err(flaws) }
+    }
+
+    fn acquaint(&self, template: &NodeTemplate) {
+        self.world.acquaint(template);
     }
 
     async fn create(

@@ -28,6 +28,9 @@ pub struct Ec2Config {
     /// The driver's clock, by which deadlines and readings are told. A driver whose clock does not follow jumps of
     /// the machine's must hand its own over.
     pub timer: Arc<dyn Timer>,
+    /// What is wrong with how this process was set up, in words for its operator. Every group is then refused with it
+    /// before anything is made.
+    pub flaw: Option<String>,
 }
 
 impl Default for Ec2Config {
@@ -43,6 +46,7 @@ impl Default for Ec2Config {
             timeouts: Timeouts::default(),
             credentials: Credentials::DefaultChain,
             timer: Arc::new(WallClock),
+            flaw: None,
         }
     }
 }

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use executor_api::{
     AttemptIdentity, AttemptKey, CandidateIndex, CreateMode, CreateOutcome, EndpointLookup, ExecutorError,
     ExecutorErrorKind, FoundLease, LeaseFacts, LeaseOwner, LeaseProvider, Life, Listing, LogicalNodeSpec,
-    OperationContext, OperationKind, ProviderName, Reading, RejectReason, RunId, RunNodeGroupSpec,
-    SpecProblem, Visibility,
+    NodeTemplate, OperationContext, OperationKind, ProviderName, Reading, RejectReason, RunId,
+    RunNodeGroupSpec, SpecProblem, Visibility,
 };
 
 use crate::api::{CallError, Described, Ec2Api, Instance, Query};
@@ -18,7 +18,7 @@ use crate::config::Ec2Config;
 use crate::create::Creation;
 use crate::destroy;
 use crate::error::{Purpose, Telling, failed, telling};
-use crate::settings::EndpointAfter;
+use crate::settings::{self, EndpointAfter};
 use crate::spacing::Spacing;
 use crate::targets::{Connect, Target, Targets};
 use crate::{endpoint, map, preflight, validate};
@@ -49,11 +49,6 @@ impl Ec2Provider {
         let targets = Targets::new(connect, config.targets.clone());
         let spacing = Spacing::new(config.timer.now());
         Self { name, config, targets, spacing }
-    }
-
-    /// Looks into one more region from now on.
-    pub fn learn(&self, target: &Target) {
-        self.targets.learn(target);
     }
 
     /// The driver's time.
@@ -151,12 +146,22 @@ impl LeaseProvider for Ec2Provider {
     }
 
     async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
+        if let Some(flaw) = &self.config.flaw {
+            return Err(vec![SpecProblem::new("/provider", flaw.clone())]);
+        }
         let shape = validate::shape(&group.template.shape)?;
         self.targets.learn(&Target::of_shape(&shape));
         if self.config.preflight {
             preflight::check(self, group, &shape).await?;
         }
         Ok(())
+    }
+
+    fn acquaint(&self, template: &NodeTemplate) {
+        // A flawed shape was never launched anywhere.
+        if let Ok(shape) = settings::read(&template.shape) {
+            self.targets.learn(&Target::of_shape(&shape));
+        }
     }
 
     async fn create(
@@ -290,5 +295,31 @@ impl Ec2Provider {
         let api = self.targets.api(target).await?;
         let within = budget.next(self.now()).unwrap_or_default();
         api.describe(query, within).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Scripted, group, wanted};
+
+    #[tokio::test]
+    async fn a_listing_covers_the_regions_of_whatever_it_was_told_of() {
+        let here = Arc::new(Scripted::default().shows(vec![]));
+        let there = Arc::new(Scripted::default().shows(vec![]));
+        let provider =
+            crate::testing::provider_that_knows(&[], &[("eu-west-1", &here), ("eu-west-2", &there)]);
+        provider.acquaint(&wanted().template);
+        provider.acquaint(
+            &group(serde_json::json!({ "region": "eu-west-2", "image": "ami-1", "instance_types": [] }))
+                .template,
+        );
+        provider.acquaint(&group(serde_json::json!("no shape")).template);
+        let listing = provider.list(&group(serde_json::Value::Null).run_id).await.unwrap();
+        assert!(listing.complete && listing.leases.is_empty());
+        assert_eq!(
+            (here.asked(), there.asked()),
+            (vec!["describe by 1 tags".to_owned()], vec!["describe by 1 tags".to_owned()])
+        );
     }
 }

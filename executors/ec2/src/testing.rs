@@ -155,11 +155,16 @@ impl Connect for Scripts {
     }
 }
 
-/// A provider on scripted regions.
+/// A provider on scripted regions, all of which it knows.
 pub(crate) fn provider(regions: &[(&str, &Arc<Scripted>)]) -> Ec2Provider {
+    let known: Vec<_> = regions.iter().map(|(name, _)| *name).collect();
+    provider_that_knows(&known, regions)
+}
+
+/// A provider on scripted regions, of which it knows these.
+pub(crate) fn provider_that_knows(known: &[&str], regions: &[(&str, &Arc<Scripted>)]) -> Ec2Provider {
     let scripts = regions.iter().map(|(name, api)| ((*name).to_owned(), Arc::clone(api))).collect();
-    let targets =
-        regions.iter().map(|(name, _)| Target { region: Some((*name).to_owned()), endpoint_url: None });
+    let targets = known.iter().map(|name| Target { region: Some((*name).to_owned()), endpoint_url: None });
     let config = Ec2Config { targets: targets.collect(), ..Ec2Config::default() };
     Ec2Provider::with_connect(config, Arc::new(Scripts(scripts)))
 }

@@ -165,6 +165,13 @@ pub enum Why {
         /// How many operations it works on.
         running: u32,
     },
+    /// Nothing is decided before every provider in use was listed once, for the state might be old.
+    ProviderUnlisted {
+        /// The provider.
+        provider: ProviderName,
+        /// Why it could not be listed, if it was tried.
+        error: Option<String>,
+    },
     /// Ready, and nothing to do.
     Ready,
     /// Ready as far as is known, but it could not be seen for a while.
@@ -202,6 +209,7 @@ impl Why {
             | Self::Held { .. }
             | Self::UpdateLimit { .. }
             | Self::ProviderBusy { .. }
+            | Self::ProviderUnlisted { .. }
             | Self::Ready => None,
         }
     }
@@ -255,6 +263,10 @@ impl fmt::Display for Why {
             }
             Self::ProviderBusy { provider, running } => {
                 write!(f, "provider {provider} works on {running} operations already")
+            }
+            Self::ProviderUnlisted { provider, error } => {
+                write!(f, "nothing is decided before {provider} was listed")?;
+                error.iter().try_for_each(|error| write!(f, ": {error}"))
             }
             Self::Ready => f.write_str("ready"),
             Self::Suspect { .. } => f.write_str("could not be seen lately"),

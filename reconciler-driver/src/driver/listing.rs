@@ -19,7 +19,8 @@ pub(super) struct Sightings {
     /// Slots whose attempt had two live leases in a provider's last listing. An adoption that tidies up may
     /// be under way when a listing is taken; two in a row are no coincidence.
     doubled: BTreeMap<ProviderName, BTreeSet<(LogicalNodeId, NodeAttemptId)>>,
-    failing: BTreeSet<ProviderName>,
+    /// Why a provider could not be listed at its last try.
+    failing: BTreeMap<ProviderName, String>,
 }
 
 impl ClusterDriver {
@@ -28,13 +29,13 @@ impl ClusterDriver {
             Ok(listing) => listing,
             Err(reason) => {
                 self.counters.listing_failures += 1;
-                if self.sightings.failing.insert(provider.clone()) {
+                if self.sightings.failing.insert(provider.clone(), reason.clone()).is_none() {
                     self.note(None, Happening::ListingFailed { provider, reason });
                 }
                 return;
             }
         };
-        if self.sightings.failing.remove(&provider) {
+        if self.sightings.failing.remove(&provider).is_some() {
             self.note(None, Happening::ListingRecovered { provider: provider.clone() });
         }
         self.examine(&provider, &listing);
@@ -71,6 +72,11 @@ impl ClusterDriver {
         if listing.complete {
             self.missing(&provider, &listing, &seen);
         }
+    }
+
+    /// Why this provider could not be listed at its last try.
+    pub(crate) fn cannot_list(&self, provider: &ProviderName) -> Option<String> {
+        self.sightings.failing.get(provider).cloned()
     }
 
     /// A lease that carries the identity of a slot's current attempt.

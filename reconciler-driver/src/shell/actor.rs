@@ -224,6 +224,7 @@ impl Actor {
         match command {
             Command::SetDesired(desired, reply) => {
                 let answer = self.driver.set_desired(desired);
+                self.dispatcher.acquaint(self.driver.desired());
                 self.publish();
                 self.answer(reply, answer);
             }

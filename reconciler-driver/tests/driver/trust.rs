@@ -103,6 +103,10 @@ fn nothing_begins_before_the_provider_could_be_listed() {
     runner.run_for(secs(50)).unwrap();
     assert_eq!(stage.world.existing_leases().len(), 0);
     assert!(!runner.driver().waits_for().is_empty());
+    let told = runner.driver().explain(&slot("n-0")).unwrap();
+    assert_eq!(told.step, "wait");
+    let why = told.status.why;
+    assert!(why.starts_with("nothing is decided before fake was listed: "), "{why}");
     assert_eq!(runner.events().iter().filter(|event| event.what.name() == "listing-failed").count(), 1);
     assert_eq!(runner.run_until_settled(secs(60)).unwrap(), Settled::Converged);
 }

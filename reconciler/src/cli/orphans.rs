@@ -65,6 +65,8 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     let dir = global.dir()?;
     let before = Stored::expect(&dir)?;
     let table = providers::executors(&site(&dir, Arc::new(TokioTimer::new()))?);
+    table.acquaint(&before.image.desired);
+    table.acquaint_with_nodes(&before.image.state);
     let listings = list(&table, &before.image.run, in_use(&before, &args.provider)?).await?;
     // Read after the listing: whatever was listed is younger than this state, or known to it.
     let stored = Stored::expect(&dir)?;
