@@ -31,6 +31,7 @@ pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
     {
         remove_if_there(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
     }
+    remove_records(&dir.sessions()).map_err(|error| Failure::while_doing(doing(&dir.sessions()), &error))?;
     // The lock's file goes last and while it is held: whoever waits for it finds that it is no longer there.
     for path in [dir.sessions(), dir.nodes()] {
         remove_empty(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
@@ -54,6 +55,32 @@ async fn take_lock(dir: &RunDir) -> Result<Lock, Failure> {
     }
 }
 
+/// Removes the records of sessions, as `executor_probe::records` names them: `lock`, `aN.json`, and what was about to
+/// become one. A session's record outlives its node, for a late call must find that it is over.
+fn remove_records(path: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_records(&entry.path())?;
+        } else if is_record(&entry.file_name().to_string_lossy()) {
+            remove_if_there(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn is_record(name: &str) -> bool {
+    let attempt = name.strip_prefix('a').and_then(|rest| rest.split_once('.'));
+    let of_attempt = attempt.is_some_and(|(number, kind)| {
+        number.parse::<u64>().is_ok() && (kind == "json" || kind.starts_with("new-"))
+    });
+    of_attempt || name == "lock"
+}
+
 /// Removes directories that hold nothing but such directories. A file in one of them belongs to somebody.
 fn remove_empty(path: &Path) -> io::Result<()> {
     let entries = match std::fs::read_dir(path) {
@@ -73,5 +100,26 @@ fn absent(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_sessions_are_removed_and_nothing_else_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let slot = dir.path().join("probe/uid/web-0");
+        std::fs::create_dir_all(&slot).unwrap();
+        for name in ["lock", "a1.json", "a12.new-7-0", "notes.txt", "a.json", "about.json"] {
+            std::fs::write(slot.join(name), "").unwrap();
+        }
+        remove_records(dir.path()).unwrap();
+        let left = std::fs::read_dir(&slot).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        assert_eq!(left, ["a.json", "about.json", "notes.txt"]);
+        remove_empty(dir.path()).unwrap_err();
     }
 }
