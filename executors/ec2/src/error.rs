@@ -140,6 +140,13 @@ fn by_code(code: &str) -> ExecutorErrorKind {
     }
 }
 
+/// Whether the credentials were refused because they are for another region than the one that was asked. EC2 has no
+/// code of its own for it; only advice may hang on its words.
+pub(crate) fn speaks_of_region(error: &CallError) -> bool {
+    let code = matches!(error.code.as_deref(), Some("AuthFailure" | "SignatureDoesNotMatch"));
+    code && error.message.as_deref().is_some_and(|text| text.contains("valid region"))
+}
+
 /// What an operator can do about a code, where that is known.
 pub(crate) fn advice(error: &CallError) -> Option<&'static str> {
     match error.reached {
@@ -152,6 +159,9 @@ pub(crate) fn advice(error: &CallError) -> Option<&'static str> {
             return Some("check the region's name, the endpoint_url and the network");
         }
         Reached::NotBuilt | Reached::NoAnswer | Reached::BrokenAnswer | Reached::Answered => {}
+    }
+    if speaks_of_region(error) {
+        return Some("correct shape.region; `aws account list-regions` names them all");
     }
     Some(match error.code.as_deref()? {
         "InvalidAMIID.NotFound" | "InvalidAMIID.Malformed" | "InvalidAMIID.Unavailable" => {

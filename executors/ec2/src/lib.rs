@@ -24,6 +24,8 @@ mod api;
 mod budget;
 mod candidate;
 pub mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod create;
 mod destroy;
 mod endpoint;
@@ -31,6 +33,7 @@ mod error;
 mod map;
 mod preflight;
 mod provider;
+mod regions;
 #[cfg(feature = "sdk")]
 mod sdk;
 pub mod settings;

@@ -6,11 +6,12 @@ use executor_api::{
     RunNodeGroupSpec, SpecProblem,
 };
 
-use crate::api::CallError;
+use crate::api::{CallError, Reached};
 use crate::candidate::candidates;
-use crate::error::{Purpose, advice, classify};
+use crate::error::{Purpose, advice, classify, speaks_of_region};
 use crate::map;
 use crate::provider::Ec2Provider;
+use crate::regions;
 use crate::settings::Ec2Shape;
 use crate::targets::Target;
 
@@ -40,17 +41,18 @@ pub(crate) async fn check(
         let identity = AttemptIdentity::derive(&attempt, executor_api::CandidateIndex(0));
         let launch = map::launch(shape, candidate, &attempt, &identity);
         if let Err(error) = api.rehearse(&launch, within).await {
-            let whole = !matches!(
+            let about_it = matches!(
                 classify(Purpose::Read, &error),
                 ExecutorErrorKind::Rejected(RejectReason::Validation)
             );
-            if let Some(problem) = judge(shape, index, &target, &error)
-                && !problems.contains(&problem)
-            {
-                problems.push(problem);
+            match judge(shape, index, &target, &error) {
+                Some(problem) if !problems.contains(&problem) => problems.push(problem),
+                Some(_) => {}
+                // Out of reach: nothing else could be found out, either.
+                None => return if problems.is_empty() { Ok(()) } else { Err(problems) },
             }
             // What is not about this candidate is the same for the others.
-            if whole {
+            if !about_it {
                 break;
             }
         }
@@ -66,20 +68,25 @@ pub(crate) async fn check(
 
 /// The problem that a failed rehearsal proves, if it proves one.
 fn judge(shape: &Ec2Shape, index: usize, target: &Target, error: &CallError) -> Option<SpecProblem> {
+    if let (Reached::NotSent, Some(region), None) = (error.reached, &shape.region, &shape.endpoint_url)
+        && let Some(misspelt) = regions::unheard_of(region)
+    {
+        return Some(SpecProblem::new("/shape/region", misspelt));
+    }
     let kind = classify(Purpose::Read, error);
     if !matches!(kind, ExecutorErrorKind::Rejected(RejectReason::Authorisation | RejectReason::Validation)) {
         tracing::warn!(%target, %error, "the rehearsal of a launch could not be finished; going on without it");
         return None;
     }
-    let pointer = pointer(shape, index, error.code.as_deref());
+    let pointer = pointer(shape, index, error);
     let next = advice(error).map_or_else(String::new, |advice| format!("; {advice}"));
     Some(SpecProblem::new(pointer, format!("would be refused in {target}: {error}{next}")))
 }
 
-/// Which setting a code is about.
-fn pointer(shape: &Ec2Shape, index: usize, code: Option<&str>) -> String {
+/// Which setting an error is about.
+fn pointer(shape: &Ec2Shape, index: usize, error: &CallError) -> String {
     let places = shape.subnets.len().max(shape.zones.len()).max(1);
-    match code.unwrap_or_default() {
+    match error.code.as_deref().unwrap_or_default() {
         code if code.starts_with("InvalidAMI") => "/shape/image".to_owned(),
         code if code.starts_with("InvalidInstanceType") => {
             format!("/shape/instance_types/{}", index / places)
@@ -90,6 +97,7 @@ fn pointer(shape: &Ec2Shape, index: usize, code: Option<&str>) -> String {
         }
         code if code.starts_with("InvalidKeyPair") => "/shape/key_pair".to_owned(),
         code if code.contains("IamInstanceProfile") => "/shape/instance_profile".to_owned(),
+        _ if speaks_of_region(error) && shape.region.is_some() => "/shape/region".to_owned(),
         _ => "/shape".to_owned(),
     }
 }

@@ -109,8 +109,15 @@ mod tests {
     async fn launch(port: u16, credentials: impl ProvideCredentials + 'static) -> CallError {
         let limits = TimeoutConfig::builder()
             .connect_timeout(Duration::from_millis(500))
-            .operation_attempt_timeout(Duration::from_millis(500))
-            .build();
+            .operation_attempt_timeout(Duration::from_millis(500));
+        launch_within(limits.build(), port, credentials).await
+    }
+
+    async fn launch_within(
+        limits: TimeoutConfig,
+        port: u16,
+        credentials: impl ProvideCredentials + 'static,
+    ) -> CallError {
         let config = aws_sdk_ec2::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new("us-east-1"))
@@ -166,6 +173,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn silence_that_only_the_read_limit_ends_is_no_answer_either() {
+        // The SDK calls this one a dispatch that failed, as it does a refused connection.
+        let limits = TimeoutConfig::builder().read_timeout(Duration::from_millis(300)).build();
+        let error = launch_within(limits, server("", true).await, keys()).await;
+        assert_eq!(error.reached, Reached::NoAnswer);
+    }
+
+    #[tokio::test]
     async fn a_cut_body_is_a_broken_answer_and_a_stalled_one_none() {
         let half = "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n<RunInstancesResponse>";
         assert_eq!(answered(half, false).await.reached, Reached::BrokenAnswer);
@@ -173,9 +188,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_empty_success_and_an_error_page_carry_no_code() {
+    async fn an_empty_or_garbled_success_and_an_error_page_carry_no_code() {
         for answer in [
             "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\ngarbage",
             "HTTP/1.1 500 Oops\r\nContent-Length: 6\r\n\r\n<html>",
         ] {
             let error = answered(answer, false).await;

@@ -6,42 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use executor_api::{
-    AttemptKey, BootSpec, CandidateIndex, CreateMode, CreateOutcome, ExecutorError, ExecutorErrorKind,
-    GroupId, GroupPolicy, JoinSpec, LeaseFacts, LeaseProvider, LogicalNodeId, LogicalNodeSpec, NodeAttemptId,
-    NodeRole, NodeTemplate, OperationContext, OperationId, ProviderName, RunId, RunNodeGroupSpec, SlotGroup,
-    UpdatePolicy, Visibility,
+    AttemptKey, CandidateIndex, CreateMode, CreateOutcome, ExecutorError, ExecutorErrorKind, GroupId,
+    GroupPolicy, LeaseFacts, LeaseProvider, LogicalNodeId, LogicalNodeSpec, NodeAttemptId, OperationContext,
+    OperationId, RunId, RunNodeGroupSpec, SlotGroup, UpdatePolicy,
 };
-use executor_ec2::{Credentials, Ec2Config, Ec2Provider, Timeouts};
-use serde_json::{Value, json};
-
-use crate::world::Region;
-
-/// What the tests declare of their world.
-pub(crate) const VISIBILITY: Visibility =
-    Visibility { listing_lag: Duration::from_millis(600), late_landing: Duration::from_millis(1500) };
-
-/// How long a call may take.
-pub(crate) const CALL: Duration = Duration::from_secs(2);
+pub(crate) use executor_ec2::conformance::{CALL, VISIBILITY, shape, template};
+use executor_ec2::{Ec2Config, Ec2Provider};
+use serde_json::Value;
 
 /// How long, in seconds, an act is held up so that it lands just after its call was given up.
 pub(crate) const LATE: f64 = 2.1;
 
 /// The provider's own settings, scaled.
 pub(crate) fn config() -> Ec2Config {
-    Ec2Config {
-        visibility: VISIBILITY,
-        timeouts: Timeouts {
-            connect: Duration::from_millis(500),
-            read: Duration::from_secs(2),
-            attempt: Duration::from_secs(2),
-            operation: Duration::from_secs(3),
-        },
-        credentials: Credentials::Fixed {
-            access_key_id: "AKIATEST".to_owned(),
-            secret_access_key: "hunter2-secret".to_owned(),
-        },
-        ..Ec2Config::default()
-    }
+    // Kept by the test harness, and shown with a test that fails.
+    let _ = tracing_subscriber::fmt().with_test_writer().try_init();
+    executor_ec2::conformance::config()
 }
 
 /// A provider that remembers nothing: what a restart looks like.
@@ -54,20 +34,6 @@ pub(crate) fn run() -> RunId {
     RunId::new("demo", "u1").unwrap()
 }
 
-/// The smallest shape for a region, with changes.
-pub(crate) fn shape(region: &Region, changes: &Value) -> Value {
-    let mut shape = json!({
-        "region": region.name,
-        "endpoint_url": region.url(),
-        "image": "ami-0abcdef1234567890",
-        "instance_types": ["t3.small"],
-    });
-    for (key, change) in changes.as_object().unwrap() {
-        shape[key] = change.clone();
-    }
-    shape
-}
-
 /// What is wanted of a slot.
 pub(crate) fn desired(node: &str, shape: Value) -> LogicalNodeSpec {
     let (group, index) = node.rsplit_once('-').unwrap();
@@ -76,16 +42,6 @@ pub(crate) fn desired(node: &str, shape: Value) -> LogicalNodeSpec {
         group: GroupId::new(group).unwrap(),
         index: index.parse().unwrap(),
         template: Arc::new(template(shape)),
-    }
-}
-
-pub(crate) fn template(shape: Value) -> NodeTemplate {
-    NodeTemplate {
-        role: NodeRole("worker".into()),
-        provider: ProviderName::new("ec2").unwrap(),
-        shape,
-        boot: BootSpec::default(),
-        join: JoinSpec::default(),
     }
 }
 

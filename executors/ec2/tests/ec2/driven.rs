@@ -11,8 +11,8 @@ use reconciler_driver::{DriverHandle, ExecutorTable, MemoryStore, ShellConfig, s
 use serde_json::{Value, json};
 
 use crate::bench::{CALL, LATE, config, group, run, shape};
-use crate::joins::Sessions;
 use crate::world::Region;
+use executor_ec2::conformance::sessions::Sessions;
 
 /// Timing of the driver, scaled.
 fn policy() -> RetryPolicy {
@@ -108,6 +108,35 @@ async fn h01_driven_the_answer_is_lost_and_the_listing_blind() {
     cluster.converges_to(1).await;
     assert_eq!(cluster.region.tokens().len(), 1);
     assert_eq!(cluster.attempts().await, [1], "still the first attempt");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h02_driven_a_mismatch_is_neither_a_refusal_nor_a_reason_for_another_attempt() {
+    let Some(region) = Region::take() else { return };
+    region.config(&json!({ "lag_s": 1.5, "id_lag_s": 0.2 }));
+    region.faults(&json!([
+        { "action": "RunInstances", "when": "after", "kind": "drop" },
+        { "action": "RunInstances", "kind": "error", "status": 400, "code": "IdempotentParameterMismatch" },
+    ]));
+    let cluster = Cluster::start(Arc::new(region), 1, &json!({})).await;
+    cluster.complains("accepted with other parameters").await;
+    cluster.converges_to(1).await;
+    assert_eq!(cluster.attempts().await, [1], "still the first attempt");
+    assert_eq!(cluster.region.instances().len(), 1, "never more than one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h02_driven_another_spec_is_another_attempt_and_no_mismatch() {
+    let Some(region) = Region::take() else { return };
+    region.faults(&json!([{ "action": "RunInstances", "kind": "error", "status": 400, "times": -1,
+                            "code": "InsufficientInstanceCapacity", "match": { "InstanceType": "t3.small" } }]));
+    let mut cluster = Cluster::start(Arc::new(region), 1, &json!({})).await;
+    cluster.complains("InsufficientInstanceCapacity").await;
+    cluster.declare(1, &json!({ "instance_types": ["t3.large"] })).await;
+    cluster.converges_to(1).await;
+    assert_eq!(cluster.attempts().await, [2]);
+    assert_eq!(cluster.region.instances().len(), 1);
+    assert_eq!(cluster.region.the_only_one().kind, "t3.large");
 }
 
 #[tokio::test(flavor = "multi_thread")]

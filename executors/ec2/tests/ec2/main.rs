@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that panics has failed, and says where")]
 
 mod bench;
-mod joins;
-mod world;
+
+use executor_ec2::conformance::world;
 
 mod adoption;
 mod driven;
@@ -13,5 +13,6 @@ mod killed;
 mod lifecycle;
 mod many;
 mod preflight;
+mod rights;
 mod scenarios;
 mod suite;

@@ -1,16 +1,18 @@
 //! Things that have happened to others, each under the number and name by which it is known here.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use executor_api::{
     CandidateIndex, CreateMode, CreateOutcome, ExecutorErrorKind, LeaseProvider as _, Life, Reading,
-    RejectReason,
+    RejectReason, Visibility,
 };
+use executor_ec2::{Ec2Config, Ec2Provider};
 use serde_json::{Value, json};
 
 use crate::bench::{
-    CALL, LATE, allowance, create, ctx, desired, destroy, failure, key, persist, provider, run, shape,
+    LATE, VISIBILITY, allowance, config, create, ctx, desired, destroy, failure, key, persist, provider, run,
+    shape,
 };
 use crate::world::Region;
 
@@ -33,13 +35,12 @@ async fn h01_listing_is_blind_right_after_a_create() {
 async fn h01_with_a_create_that_lands_after_its_timeout() {
     let Some(region) = Region::take() else { return };
     region.config(&json!({ "lag_s": 0.3 }));
-    region.faults(&json!([{ "action": "RunInstances", "kind": "delay", "s": LATE }]));
+    // Well after, for a busy machine, and still within what is declared.
+    region.faults(&json!([{ "action": "RunInstances", "kind": "delay", "s": LATE + 0.9 }]));
     let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
 
-    let begun = Instant::now();
     let error = failure(&provider, &key, &shape).await;
     assert_eq!(error.kind, ExecutorErrorKind::Ambiguous);
-    assert!(begun.elapsed() <= CALL, "the call ends within its time");
     assert!(region.living().is_empty(), "it has not landed yet");
     let lease = persist(&provider, &key, &shape).await;
     allowance().await;
@@ -99,7 +100,7 @@ async fn h02_a_changed_spec_is_another_attempt_with_a_token_of_its_own() {
 async fn h03_a_token_of_a_terminated_instance_ends_the_attempt() {
     let Some(region) = Region::take() else { return };
     for spent in ["error", "dead"] {
-        region.steer(&json!({ "reset": true }));
+        region.reset();
         // The listing never shows it: only the token tells.
         region.config(&json!({ "spent": spent, "lag_s": 3600.0 }));
         region.faults(&json!([{ "action": "RunInstances", "when": "after", "kind": "drop" }]));
@@ -223,14 +224,17 @@ async fn h07_a_listing_that_ends_in_the_middle_is_no_listing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn h07_not_found_right_after_the_create_is_too_young_to_be_seen() {
     let Some(region) = Region::take() else { return };
-    region.config(&json!({ "lag_s": 0.4, "id_lag_s": 0.4 }));
-    let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
+    region.config(&json!({ "lag_s": 3600.0, "id_lag_s": 3600.0 }));
+    let visibility = Visibility { listing_lag: Duration::from_mins(30), ..VISIBILITY };
+    let provider = Ec2Provider::new(Ec2Config { visibility, ..config() });
+    let (key, shape) = (key("n-0", 1), shape(&region, &json!({})));
     let lease = persist(&provider, &key, &shape).await;
     let looked = provider.lookup_endpoint(&ctx(&key), &lease).await.unwrap();
     assert!(format!("{looked:?}").contains("not visible yet"), "{looked:?}");
     let error = provider.destroy(&ctx(&key), &lease).await.unwrap_err();
     assert_eq!(error.kind, ExecutorErrorKind::Ambiguous, "{}", error.summary());
     assert_eq!(region.living().len(), 1);
+    region.config(&json!({ "lag_s": 0.0, "id_lag_s": 0.0 }));
     destroy(&provider, &key, &lease).await;
     assert!(region.living().is_empty());
 }

@@ -25,14 +25,16 @@ import threading
 import time
 from urllib.parse import parse_qsl
 
+import boot
 import nature  # before moto's server: it patches what the server is made of
+import rights
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 
 class Rule:
-    """One fault. `action` (or `*`) and `match` (parameters of the request) choose the calls; of those, `skip` are let
-    through, and then every `every`th is hit, `times` times (-1: for good). `when` is `before` or `after` the act;
+    """One fault. `action` (or `*`), `match` (parameters of the request) and `dry` (whether it is a rehearsal; without
+    it, both) choose the calls; of those, `skip` are let through, and then every `every`th is hit, `times` times (-1: for good). `when` is `before` or `after` the act;
     `kind` is one of
 
         error    status, code, message, retry_after: an error of EC2 is the answer
@@ -55,6 +57,8 @@ class Rule:
         if spec["action"] not in (action, "*") or spec.get("when", "before") != when:
             return False
         if any(parameters.get(key) != value for key, value in spec.get("match", {}).items()):
+            return False
+        if "dry" in spec and spec["dry"] != (parameters.get("DryRun") == "true"):
             return False
         self.seen += 1
         if self.seen <= spec.get("skip", 0) or (self.seen - spec.get("skip", 0)) % spec.get("every", 1):
@@ -79,9 +83,17 @@ class Front:
         action = parameters.get("Action", "-")
         scope = re.search(r"Credential=[^/]+/\d+/([^/]+)/", env.get("HTTP_AUTHORIZATION", ""))
         here = nature.region(scope.group(1) if scope else "-")
-        entry = {"action": action, "at": time.time(), "token": parameters.get("ClientToken")}
+        entry = {"action": action, "at": time.time(), "token": parameters.get("ClientToken"),
+                 "dry": parameters.get("DryRun") == "true"}
         with here.lock:
             here.log.append(entry)
+        if scope and not nature.exists(scope.group(1)):
+            message = f"Credential should be scoped to a valid region, not '{scope.group(1)}'."
+            return answer_error({"status": 401, "code": "AuthFailure", "message": message}, start)
+        missing = rights.missing(here.config["allowed"], action, parameters, scope and scope.group(1))
+        if missing:
+            message = f"You are not authorized to perform this operation: {missing}"
+            return answer_error({"status": 403, "code": "UnauthorizedOperation", "message": message}, start)
         rule = self.take(here, action, "before", parameters)
         if rule:
             entry["fault"] = rule["kind"]
@@ -177,6 +189,7 @@ class Front:
             told = {"instances": nature.instances(name), "log": list(here.log), "fired": fired}
             if wish.get("subnets"):
                 told["subnets"] = {one.id: one.availability_zone for one in nature.backend(name).describe_subnets()}
+                told["security_group"] = nature.backend(name).describe_security_groups()[0].id
         out = json.dumps(told).encode()
         start("200 OK", headers("application/json", out))
         return [out]
@@ -228,6 +241,7 @@ def main():
 
     threading.Thread(target=watch, daemon=True).start()
     server = make_server("127.0.0.1", 0, Front(DomainDispatcherApplication(create_backend_app)), threaded=True, request_handler=Quiet)
+    boot.PORT = server.server_port
     nature.instances("us-east-1")  # the first call makes the region; let that be over before anybody waits for it
     print("ready", server.server_port, flush=True)
     server.serve_forever()

@@ -10,6 +10,8 @@ import os
 import threading
 import time
 
+import boot
+
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 os.environ.setdefault("MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "true")
 os.environ.setdefault("MOTO_ENABLE_KEYPAIR_VALIDATION", "true")
@@ -34,6 +36,9 @@ DEFAULTS = {
     "id_lag_s": 0.0,        # how long it is not found by its id
     "page": 0,              # most reservations per page; 0 is moto's own limit
     "images": None,         # the images that exist; None: all
+    "addresses": None,      # "10.9.8.": new instances get the lowest such address that is free; None: moto's choice
+    "boot": False,          # whether running instances answer at their address, see `boot`; needs loopback addresses
+    "allowed": None,        # the actions that the caller has a right to; None: all
 }
 
 
@@ -50,6 +55,7 @@ class Region:
         self.rules = []
         self.log = []
         self.protected = set()
+        boot.forget(self)
 
 
 _regions = {}
@@ -59,6 +65,11 @@ _regions_lock = threading.Lock()
 def region(name):
     with _regions_lock:
         return _regions.setdefault(name, Region())
+
+
+def exists(name):
+    """Whether there is such a region."""
+    return name in ec2_backends[ACCOUNT]
 
 
 def backend(name):
@@ -216,9 +227,22 @@ _init = models.Instance.__init__
 def init(self, *args, **kwargs):
     self._born = time.time()
     _init(self, *args, **kwargs)
+    here = region(self.ec2_backend.region_name)
+    with here.lock:
+        if here.config["addresses"]:
+            self.nics[0].private_ip_address = lowest_free(here.config["addresses"], self.ec2_backend)
+        if here.config["boot"]:
+            boot.begin(here, self)
 
 
 models.Instance.__init__ = init
+
+def lowest_free(prefix, behind):
+    """As EC2 does: an address is used again as soon as its instance has ended."""
+    living = [one for made in list(behind.reservations.values()) for one in made.instances if one._state.name != "terminated"]
+    taken = {one.nics[0].private_ip_address for one in living}
+    return next(f"{prefix}{last}" for last in range(1, 255) if f"{prefix}{last}" not in taken)
+
 
 _terminate = models.Instance.terminate
 
@@ -227,6 +251,7 @@ def terminate(self):
     if self._state.name == "terminated":
         return models.InstanceState("terminated", 48)
     self._died = time.time()
+    boot.end(self)
     return _terminate(self)
 
 

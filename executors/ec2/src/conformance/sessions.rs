@@ -14,11 +14,11 @@ use executor_api::{
 };
 use serde_json::Value;
 
-use crate::world::Region;
+use super::world::Region;
 
 /// The sessions of a world. Shared by all instances of the bootstrapper on it.
 #[derive(Clone)]
-pub(crate) struct Sessions {
+pub struct Sessions {
     region: Arc<Region>,
     kept: Arc<Mutex<Kept>>,
 }
@@ -38,17 +38,18 @@ struct Session {
 }
 
 impl Sessions {
-    pub(crate) fn new(region: Arc<Region>) -> Self {
+    /// No sessions yet, on the instances of this region.
+    pub fn new(region: Arc<Region>) -> Self {
         Self { region, kept: Arc::default() }
     }
 
     /// The next start starts its session and says nothing.
-    pub(crate) fn lose_next_answer(&self) {
+    pub fn lose_next_answer(&self) {
         self.lock().lose_next_answer = true;
     }
 
     /// Those that run: not over, on a lease that lives.
-    pub(crate) fn running(&self) -> Vec<(BootstrapSessionId, AttemptKey)> {
+    pub fn running(&self) -> Vec<(BootstrapSessionId, AttemptKey)> {
         let living = self.region.living();
         let kept = self.lock();
         let running = kept
