@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -125,6 +126,23 @@ fn each_crate_knows_only_the_layers_below_it() {
 fn the_core_depends_on_nothing_that_could_make_it_impure() {
     let found: Vec<_> = members()["reconciler-core"].dependencies.iter().cloned().collect();
     assert_eq!(found, ["executor-api", "serde", "thiserror"]);
+}
+
+#[test]
+fn a_plain_build_pulls_no_cloud_sdk() {
+    // As `cargo build` and `cargo test` select packages, and as the suite's tests do.
+    for features in [&[][..], &["--features", "executor-process/conformance,reconciler/conformance"]] {
+        let tree = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--locked", "--prefix", "none", "--target", "all"])
+            .args(features)
+            .current_dir(root())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(tree.stdout).unwrap();
+        assert!(text.contains("tokio v"), "no tree: {}", String::from_utf8_lossy(&tree.stderr));
+        let sdk: Vec<_> = text.lines().filter(|line| line.starts_with("aws-")).collect();
+        assert!(sdk.is_empty(), "{sdk:#?}");
+    }
 }
 
 #[test]

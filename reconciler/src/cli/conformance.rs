@@ -93,6 +93,16 @@ fn suite(args: &Args, tell: impl FnMut(&'static str, &Verdict)) -> Result<Report
         "host-fake" => run_host_suite_telling(SimulatedHosts::new, only, tell),
         // Nobody's provider, but what an author starts from.
         "template" => run_suite_telling(executor_template::conformance::TemplateHarness::new, only, tell),
+        #[cfg(feature = "ec2")]
+        "ec2" => {
+            // EC2 itself cannot be asked to lose an answer or to be late.
+            executor_ec2::conformance::world::ready().map_err(|why| {
+                Failure::error(format!(
+                    "the suite runs against a test world of EC2 on loopback, which could not be started: {why}"
+                ))
+            })?;
+            run_suite_telling(executor_ec2::conformance::Ec2Harness::new, only, tell)
+        }
         other => {
             return Err(Failure::error(format!(
                 "no provider {other:?} can be put to the test by this program; it knows {}",
@@ -104,6 +114,8 @@ fn suite(args: &Args, tell: impl FnMut(&'static str, &Verdict)) -> Result<Report
 }
 
 const KNOWN: &[&str] = &[
+    #[cfg(feature = "ec2")]
+    "ec2",
     "fake",
     #[cfg(feature = "process")]
     "process",
