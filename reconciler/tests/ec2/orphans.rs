@@ -55,8 +55,7 @@ fn an_instance_of_an_attempt_that_is_over_is_found_in_its_region_and_ended_when_
     let orphan = launch_late(&fleet, RunId::new("orphan", &uid).unwrap(), "web-0", 1);
     assert_eq!(region.living().len(), 3);
 
-    let told = lab.output(&["orphans", "-o", "json"]);
-    assert_eq!(told.status.code(), Some(2));
+    wait("the orphan to be listed", 30, || lab.output(&["orphans"]).status.code() == Some(2));
     wait("the orphan to be old enough, and ended", 60, || {
         let told = lab.output(&["orphans", "--destroy", "-o", "json"]);
         let told: Value = serde_json::from_slice(&told.stdout).unwrap();
