@@ -8,6 +8,8 @@ pub(crate) mod follow;
 pub(crate) mod output;
 pub(crate) mod view;
 
+#[cfg(feature = "agent")]
+mod agent;
 mod apply;
 #[cfg(feature = "conformance")]
 mod conformance;
@@ -90,6 +92,9 @@ enum Command {
     /// Carry out a gated plan on hosts that exist already, one proved step at a time.
     #[cfg(feature = "host-fake")]
     Maintenance(With<maintenance::Args>),
+    /// Serve on a node what `boot: { via: agent }` asks for there: start, look at and cancel sessions.
+    #[cfg(feature = "agent")]
+    Agent(With<agent::Args>),
     /// Print the JSON Schema of the cluster file, for editors.
     Schema,
     /// Put a provider to the test: run the suite that every executor passes.
@@ -172,6 +177,11 @@ async fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Destroy(with) => destroy::run(&with.global.settle(before), &with.args).await,
         #[cfg(feature = "host-fake")]
         Command::Maintenance(with) => maintenance::run(&with.global.settle(before), with.args).await,
+        #[cfg(feature = "agent")]
+        Command::Agent(with) => {
+            with.global.settle(before);
+            agent::run(&with.args).await
+        }
         Command::Schema => schema::run(),
         #[cfg(feature = "conformance")]
         Command::Conformance(args) => Err(Failure::error(format!("runs outside of the runtime: {args:?}"))),

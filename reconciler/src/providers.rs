@@ -9,6 +9,8 @@ use reconciler_core::ClusterShape;
 use reconciler_driver::ExecutorTable;
 use schemars::{Schema, SchemaGenerator};
 
+#[cfg(feature = "agent")]
+mod agent;
 #[cfg(feature = "ec2")]
 mod ec2;
 #[cfg(feature = "fake")]
@@ -17,6 +19,8 @@ mod fake;
 mod probe;
 #[cfg(feature = "process")]
 mod process;
+#[cfg(feature = "ssh")]
+mod ssh;
 
 #[cfg(feature = "process")]
 pub use process::SUPERVISE;
@@ -33,8 +37,12 @@ pub const PROVIDERS: &[Provider] = &[
 
 /// Bootstrappers that any provider's leases may use (`boot: { via: NAME }`), in order of name.
 pub const BOOTSTRAPPERS: &[BootstrapperRow] = &[
+    #[cfg(feature = "agent")]
+    agent::BOOTSTRAPPER,
     #[cfg(feature = "bootstrap-probe")]
     probe::BOOTSTRAPPER,
+    #[cfg(feature = "ssh")]
+    ssh::BOOTSTRAPPER,
 ];
 
 /// One bootstrapper that comes without a provider.
@@ -46,7 +54,16 @@ pub struct BootstrapperRow {
     pub about: &'static str,
     /// Makes it for one run. Reaches nothing yet.
     pub build: fn(&Site) -> Arc<dyn Bootstrapper>,
+    /// The schema of the `boot` settings that it takes, without `via`.
+    pub boot: fn(&mut SchemaGenerator) -> Schema,
+    /// What can show its sessions' output, if they live on their nodes and keep it there.
+    #[cfg(any(feature = "agent", feature = "ssh"))]
+    pub output: Option<Output>,
 }
+
+/// Makes what shows the output of a bootstrapper's sessions, for one run.
+#[cfg(any(feature = "agent", feature = "ssh"))]
+pub type Output = fn(&Site) -> Arc<dyn bootstrap_hosted::SessionOutput>;
 
 /// One provider.
 #[derive(Clone, Copy, Debug)]

@@ -247,6 +247,44 @@ fn every_scenario_is_shown_by_tests_that_exist() {
 }
 
 #[test]
+fn every_bootstrapper_that_stands_alone_has_a_row_a_suite_and_a_line_in_the_readme() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_default();
+    let (table, readme) = (read("reconciler/src/providers.rs"), read("README.md"));
+    let mut missing = Vec::new();
+    // `bootstrap-hosted` is what two of them share, and is tried through both.
+    let alone = |member: &&Member| member.name.starts_with("bootstrap-") && member.name != "bootstrap-hosted";
+    for member in members().values().filter(alone) {
+        let row = files(&root().join("reconciler/src/providers"), &["rs"]).into_iter().find(|path| {
+            let text = fs::read_to_string(path).unwrap();
+            text.contains(&format!("use {}::", member.name.replace('-', "_")))
+                && text.contains("BOOTSTRAPPER")
+        });
+        let Some(row) = row else {
+            missing.push(format!("{}: no row in reconciler/src/providers/", member.name));
+            continue;
+        };
+        let name = row.file_stem().unwrap().to_string_lossy().into_owned();
+        let mut needs = |there: bool, what: &str| {
+            if !there {
+                missing.push(format!("{}: {what}", member.name));
+            }
+        };
+        needs(
+            table.contains(&format!("{name}::BOOTSTRAPPER")),
+            "its row is not in reconciler/src/providers.rs",
+        );
+        needs(readme.contains(&format!("| `via: {name}`")), "no row in README.md's table of bootstrappers");
+        let tested = files(&member.dir.join("tests"), &["rs"]).into_iter().any(|path| {
+            let text = fs::read_to_string(path).unwrap();
+            text.contains("suite!") || text.contains("suite::run")
+        });
+        // A probe starts nothing that a suite could count.
+        needs(tested || name == "probe", "no test that runs the conformance suite");
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
 fn nothing_speaks_of_one_machine() {
     // In pieces, so that this file is not the one that does.
     let marks = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/tmp/", "t/")];

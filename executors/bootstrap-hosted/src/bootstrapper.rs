@@ -23,7 +23,6 @@ use crate::host::{
 };
 use crate::progress::Progress;
 use crate::record::SessionRecord;
-use crate::redact::Redactor;
 use crate::settings::{BootSettings, EnvValue, FileSource};
 use crate::transport::{Connection, Transport};
 
@@ -98,31 +97,6 @@ impl<T: Transport> HostedBootstrapper<T> {
         Self { transport, config, records }
     }
 
-    /// What a session has written, from this position on; for a command that shows logs. Secrets are taken out, so
-    /// the next position is `output_at` and `output_len` together, not the length of what is shown.
-    ///
-    /// # Errors
-    /// No session of the attempt is known here, or its host did not answer.
-    pub async fn output(
-        &self,
-        attempt: &AttemptKey,
-        from: u64,
-        limit: u64,
-    ) -> Result<Glimpse, ExecutorError> {
-        let effect = OperationKind::StartBootstrap;
-        let record = self.record(effect, attempt)?;
-        let name = SessionName::of(attempt);
-        let look = async {
-            let host = self.reach(&record).await?;
-            let from = Position { events: 0, output: from };
-            host.look(&name, from, OutputWanted { limit, tail: false }).await
-        };
-        let mut seen = look.await.map_err(|error| failure(effect, attempt, error))?;
-        let text = Redactor::of(&record.resolved).clean(&String::from_utf8_lossy(&seen.output));
-        seen.output = text.into_bytes();
-        Ok(seen)
-    }
-
     /// Connects, and pins the host if this was the first contact. The pin is on disk before anything is sent.
     pub(crate) async fn reach(
         &self,
@@ -157,6 +131,7 @@ impl<T: Transport> HostedBootstrapper<T> {
         let environment = record.resolved.environment().map_err(HostError::Unfit)?;
         let identity = [
             ("RECONCILER_RUN", record.attempt.run.name().to_owned()),
+            ("RECONCILER_RUN_UID", record.attempt.run.uid().to_owned()),
             ("RECONCILER_NODE", record.attempt.node.to_string()),
             ("RECONCILER_ATTEMPT", record.attempt.attempt.0.to_string()),
             ("RECONCILER_NONCE", nonce(&record.attempt)),

@@ -334,7 +334,7 @@ impl<'a, T: Transport> Follower<'a, T> {
     /// The last line of the output, as it may be told.
     fn last_line(&self) -> Option<String> {
         let line = self.output.last_line()?;
-        Some(executor_probe::tell::printable(&self.redactor.clean(&line)))
+        Some(executor_probe::tell::printable(&self.redactor.clean(&line)?))
     }
 
     fn seen(&mut self) {

@@ -15,11 +15,12 @@
 //! that a session begins once; a cancelled one leaves a mark behind so that a late launch finds it.
 //!
 //! Read in this order: [`settings`] (what a user writes), [`plan`] (what that becomes), [`host`] and its script,
-//! [`progress`] and [`output`] (what is read from there), [`transport`], [`bootstrapper`].
+//! [`progress`] and [`output`] (what is read from there), [`transport`], [`bootstrapper`], [`logs`] (all of the output).
 
 pub mod bootstrapper;
 mod follow;
 pub mod host;
+pub mod logs;
 pub mod output;
 pub mod plan;
 pub mod progress;
@@ -30,6 +31,7 @@ pub mod transport;
 
 pub use bootstrapper::{HostedBootstrapper, HostedConfig};
 pub use host::{CancelEnd, Content, Glimpse, Host, HostError, OutputWanted, Position, SessionName, Standing};
+pub use logs::{OutputError, OutputReader, Piece, SessionOutput};
 pub use plan::Plan;
 pub use settings::BootSettings;
 pub use transport::{Connection, Transport};

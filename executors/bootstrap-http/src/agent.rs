@@ -8,7 +8,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::serve::ListenerExt as _;
 use bootstrap_hosted::HostError;
@@ -16,6 +18,8 @@ use bootstrap_hosted::host::local::LocalRunner;
 use bootstrap_hosted::host::script::ScriptHost;
 use executor_api::{SecretError, SecretRef};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::tls::{self, TlsListener};
 use door::Door;
@@ -137,18 +141,45 @@ impl Agent {
     /// # Errors
     /// The system took the address away.
     pub async fn run(self) -> Result<(), AgentError> {
+        self.run_until(std::future::pending(), Duration::ZERO).await
+    }
+
+    /// Serves until it is told to stop, and then no longer than `last_answers` until what was being asked is answered.
+    ///
+    /// # Errors
+    /// The system took the address away.
+    pub async fn run_until(
+        self,
+        stop: impl Future<Output = ()> + Send,
+        last_answers: Duration,
+    ) -> Result<(), AgentError> {
         let routes = handlers::routes(self.door);
         tracing::info!(address = %self.address, tls = self.tls.is_some(), "the agent listens");
-        let served = if let Some(config) = self.tls {
+        let (stopping, mut stopped) = watch::channel(false);
+        let graceful = async move {
+            // A sender that is gone is as good as a stop.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        };
+        let mut serving: Pin<Box<dyn Future<Output = io::Result<()>> + Send>> = if let Some(config) = self.tls
+        {
             let listener = TlsListener::new(self.listener, config).map_err(AgentError::Serve)?;
-            axum::serve(listener, routes).await
+            Box::pin(axum::serve(listener, routes).with_graceful_shutdown(graceful).into_future())
         } else {
             let listener = self.listener.tap_io(|stream| {
                 let _ = stream.set_nodelay(true);
             });
-            axum::serve(listener, routes).await
+            Box::pin(axum::serve(listener, routes).with_graceful_shutdown(graceful).into_future())
         };
-        served.map_err(AgentError::Serve)
+        tokio::select! {
+            served = &mut serving => return served.map_err(AgentError::Serve),
+            () = stop => {}
+        }
+        stopping.send_replace(true);
+        match timeout(last_answers, serving).await {
+            Ok(served) => served.map_err(AgentError::Serve),
+            // Whoever was cut off asks again; every request may be repeated.
+            Err(_) => Ok(()),
+        }
     }
 }
 

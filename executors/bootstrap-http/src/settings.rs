@@ -59,7 +59,9 @@ impl AgentConnect {
             None => {}
         }
         if let Some(Err(error)) = self.token.as_ref().map(SecretRef::resolve) {
-            problems.push(SpecProblem::new("/boot/connect/token", error.to_string()));
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+            let message = format!("{error}{}", cause.unwrap_or_default());
+            problems.push(SpecProblem::new("/boot/connect/token", message));
         }
         if self.timeout.0.is_zero() {
             problems.push(SpecProblem::new("/boot/connect/timeout", "must be longer than nothing"));

@@ -13,6 +13,9 @@ use crate::hostkey::HostKey;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SshConnect {
+    /// The server's port; by default that of the lease's endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
     /// The account; by default the one that the lease's endpoint names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -32,7 +35,7 @@ pub struct SshConnect {
 
 impl Default for SshConnect {
     fn default() -> Self {
-        Self { user: None, key: None, agent: false, host_key: None, timeout: Span::secs(10) }
+        Self { port: None, user: None, key: None, agent: false, host_key: None, timeout: Span::secs(10) }
     }
 }
 

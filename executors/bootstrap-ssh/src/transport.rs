@@ -58,9 +58,10 @@ impl Transport for SshTransport {
         settings: &SshConnect,
         pin: Option<&str>,
     ) -> Result<Connection, HostError> {
+        let endpoint = Endpoint { port: settings.port.unwrap_or(endpoint.port), ..endpoint.clone() };
         let late =
             || HostError::Unreachable(format!("{endpoint} did not answer within {:?}", settings.timeout.0));
-        timeout(settings.timeout.0, enter(endpoint, settings, pin)).await.unwrap_or_else(|_| Err(late()))
+        timeout(settings.timeout.0, enter(&endpoint, settings, pin)).await.unwrap_or_else(|_| Err(late()))
     }
 }
 

@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use executor_api::{AttemptKey, ExecutorError, ExecutorErrorKind, OperationKind};
+use executor_api::{AttemptKey, ExecutorError, ExecutorErrorKind, NodeAttemptId, OperationKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -150,20 +150,25 @@ impl<T: Serialize + DeserializeOwned> Records<T> {
         Ok(staged)
     }
 
-    /// Removes the oldest records of a slot. Best effort: one too many does no harm.
-    fn prune(&self, newest: &AttemptKey) {
-        let Ok(entries) = fs::read_dir(self.slot(newest)) else { return };
-        let mut old: Vec<(u64, PathBuf)> = entries
+    /// The attempts of the same slot before this one that have a record, the latest first.
+    pub fn earlier(&self, attempt: &AttemptKey) -> Vec<AttemptKey> {
+        let Ok(entries) = fs::read_dir(self.slot(attempt)) else { return Vec::new() };
+        let mut numbers: Vec<u64> = entries
             .flatten()
             .filter_map(|entry| {
-                let name = entry.file_name();
-                let number = name.to_str()?.strip_prefix('a')?.strip_suffix(".json")?.parse().ok()?;
-                (number < newest.attempt.0).then(|| (number, entry.path()))
+                entry.file_name().to_str()?.strip_prefix('a')?.strip_suffix(".json")?.parse().ok()
             })
+            .filter(|number| *number < attempt.attempt.0)
             .collect();
-        old.sort_by(|a, b| b.cmp(a));
-        for (_, path) in old.into_iter().skip(KEPT) {
-            let _ = fs::remove_file(path);
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        let key = |number| AttemptKey { attempt: NodeAttemptId(number), ..attempt.clone() };
+        numbers.into_iter().map(key).collect()
+    }
+
+    /// Removes the oldest records of a slot. Best effort: one too many does no harm.
+    fn prune(&self, newest: &AttemptKey) {
+        for old in self.earlier(newest).into_iter().skip(KEPT) {
+            let _ = fs::remove_file(self.path(&old));
         }
     }
 }
@@ -171,7 +176,7 @@ impl<T: Serialize + DeserializeOwned> Records<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use executor_api::{LogicalNodeId, NodeAttemptId, RunId};
+    use executor_api::{LogicalNodeId, RunId};
 
     fn key(attempt: u64) -> AttemptKey {
         AttemptKey {
@@ -224,6 +229,8 @@ mod tests {
         let left = fs::read_dir(records.slot(&key(0))).unwrap().flatten();
         let left = left.filter(|entry| entry.file_name() != "lock").count();
         assert_eq!(left, KEPT + 1);
+        let earlier: Vec<_> = records.earlier(&key(25)).iter().map(|key| key.attempt.0).collect();
+        assert_eq!(earlier, [24, 23, 22, 21]);
         assert_eq!(records.load(&key(29)).unwrap().unwrap(), "29");
     }
 

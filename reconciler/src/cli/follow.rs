@@ -72,7 +72,11 @@ pub(crate) fn blockers(status: &Status) -> String {
             let attempt = node.attempt.map(|attempt| format!(" a{attempt}")).unwrap_or_default();
             let error = node.last_error.as_ref().filter(|error| !node.why.contains(error.as_str()));
             let error = error.map(|error| format!(" (last error: {error})")).unwrap_or_default();
-            format!("  {}{attempt} {}: {}{error}", node.id, node.stage, reason(node))
+            // What a session is at, or cannot get past, while it has not failed.
+            let phase =
+                node.phase.as_ref().filter(|_| node.intent != "deleting" && node.last_error.is_none());
+            let phase = phase.map(|phase| format!(" (so far: {phase})")).unwrap_or_default();
+            format!("  {}{attempt} {}: {}{error}{phase}", node.id, node.stage, reason(node))
         })
         .collect();
     let more = status.nodes.iter().filter(|node| !node.ready).count().saturating_sub(lines.len());

@@ -1,9 +1,23 @@
-//! `reconciler logs NODE`: the output of a node of the process provider, straight from its files.
+//! `reconciler logs`: the output of a node, from wherever its bootstrapper keeps it. The process provider keeps it in
+//! files here ([`local`]); sessions that live on their nodes keep it there ([`hosted`]).
 
-use executor_api::LogicalNodeId;
+#[cfg(any(feature = "agent", feature = "ssh"))]
+mod hosted;
+#[cfg(feature = "process")]
+mod local;
+
+use std::sync::Arc;
+
+use executor_api::{AttemptKey, LogicalNodeId, NodeTemplate};
+use reconciler::providers::{self, Site};
+use reconciler_driver::TokioTimer;
 
 use super::args::{Global, node_id};
 use super::failure::{Code, Failure};
+use crate::run::dir::RunDir;
+use crate::run::live::site;
+use crate::run::state::Stored;
+use crate::run::status::unknown;
 
 /// `reconciler logs`
 #[derive(Debug, clap::Args)]
@@ -19,137 +33,60 @@ pub(crate) struct Args {
     previous: bool,
 }
 
-#[cfg(not(feature = "process"))]
-pub(super) async fn run(_: &Global, args: &Args) -> Result<Code, Failure> {
+#[cfg_attr(
+    not(any(feature = "agent", feature = "process", feature = "ssh")),
+    expect(clippy::unused_async, reason = "there is nothing to wait for where nothing keeps an output")
+)]
+pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
+    let dir = global.dir()?;
+    let (key, template) = attempt(&dir, &args.node)?;
+    let site = site(&dir, Arc::new(TokioTimer::new()))?;
+    let bootstrapper = bootstrapper(&site, &template)?;
+    #[cfg(any(feature = "agent", feature = "ssh"))]
+    if let Some(output) =
+        providers::BOOTSTRAPPERS.iter().find(|row| row.name == bootstrapper).and_then(|row| row.output)
+    {
+        return hosted::run(&dir, args, key, &*output(&site)).await;
+    }
+    #[cfg(feature = "process")]
+    if bootstrapper == "process" {
+        return local::run(&dir, args, key).await;
+    }
     Err(Failure::error(format!(
-        "the output of {} is not kept here: the process provider is not built in",
+        "the output of {} is not known here: its bootstrapper, {bootstrapper}, keeps none ({key})",
         args.node
     )))
 }
 
-#[cfg(feature = "process")]
-pub(super) use local::run;
+/// The name of the node's bootstrapper: the one that is named, or the one that its provider brings.
+fn bootstrapper(site: &Site, template: &NodeTemplate) -> Result<String, Failure> {
+    let executor = providers::executors(site).resolve(template);
+    let executor = executor.map_err(|error| Failure::error(error.to_string()))?;
+    Ok(executor.bootstrap().name().to_string())
+}
 
-#[cfg(feature = "process")]
-mod local {
-    use std::fs::File;
-    use std::io::{self, Read};
-    use std::os::unix::fs::MetadataExt;
-    use std::path::Path;
-    use std::time::Duration;
+/// The node's present attempt, as stored: one is never acted for before it is stored.
+fn attempt(dir: &RunDir, id: &LogicalNodeId) -> Result<(AttemptKey, Arc<NodeTemplate>), Failure> {
+    let stored = Stored::expect(dir)?;
+    let node = stored.image.state.nodes.get(id).ok_or_else(|| unknown(id))?;
+    let key = AttemptKey { run: stored.image.run, node: id.clone(), attempt: node.attempt };
+    Ok((key, Arc::clone(&node.record.desired.template)))
+}
 
-    use executor_api::AttemptKey;
-    use executor_process::log_files;
+/// What is said between the output of two attempts.
+#[cfg(any(feature = "agent", feature = "process", feature = "ssh"))]
+fn goes_on(node: &LogicalNodeId, now: &AttemptKey) -> String {
+    format!("--- {node} goes on as attempt {}", now.attempt)
+}
 
-    use super::super::follow::Interrupt;
-    use super::super::output::{print, remark};
-    use super::{Args, Code, Failure, Global};
-    use crate::run::dir::RunDir;
-    use crate::run::state::Stored;
-    use crate::run::status::unknown;
-
-    pub(in super::super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
-        let dir = global.dir()?;
-        let key = attempt(&dir, args)?;
-        let files = log_files(&dir.nodes(), &key);
-        if args.previous {
-            if !files.previous.exists() {
-                return Err(Failure::error(format!("{} has no output of an earlier attempt", args.node)));
-            }
-            copy(&files.previous)?;
-            return Ok(Code::Done);
-        }
-        for path in &files.rotated {
-            copy(path)?;
-        }
-        if args.follow {
-            return follow(&dir, args, key).await;
-        }
-        copy(&files.current)?;
-        Ok(Code::Done)
-    }
-
-    /// The node's present attempt, as stored: one is never acted for before it is stored.
-    fn attempt(dir: &RunDir, args: &Args) -> Result<AttemptKey, Failure> {
-        let stored = Stored::expect(dir)?;
-        let node = stored.image.state.nodes.get(&args.node).ok_or_else(|| unknown(&args.node))?;
-        let provider = &node.record.desired.template.provider;
-        if provider.as_str() != "process" {
-            return Err(Failure::error(format!(
-                "{} is a node of provider {provider}, which keeps no output on this machine",
-                args.node
-            )));
-        }
-        Ok(AttemptKey { run: stored.image.run, node: args.node.clone(), attempt: node.attempt })
-    }
-
-    /// Follows the current file through rotations and through attempts, until Ctrl-C or until the node is gone.
-    async fn follow(dir: &RunDir, args: &Args, mut key: AttemptKey) -> Result<Code, Failure> {
-        let mut interrupt = Interrupt::new()?;
-        let mut open: Option<File> = None;
-        loop {
-            let current = log_files(&dir.nodes(), &key).current;
-            if open.is_none() {
-                open = File::open(&current).ok();
-            }
-            let mut ended = false;
-            if let Some(file) = &mut open {
-                // Looked at before reading: what is written into a file that was renamed meanwhile is still read.
-                ended = !is_same(file, &current);
-                pour(file).map_err(|error| {
-                    Failure::while_doing(format_args!("reading {}", current.display()), &error)
-                })?;
-            }
-            if ended {
-                open = None;
-                if current.exists() {
-                    continue;
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
-                () = interrupt.wait() => return Ok(Code::Done),
-            }
-            let Ok(now) = attempt(dir, args) else {
-                remark(format!("{} is gone", args.node));
-                return Ok(Code::Done);
-            };
-            if now != key {
-                if let Some(file) = &mut open {
-                    // The last words of the attempt that ended.
-                    let _ = pour(file);
-                }
-                remark(format!("--- {} goes on as attempt {}", args.node, now.attempt));
-                (key, open) = (now, None);
-            }
-        }
-    }
-
-    fn is_same(file: &File, path: &Path) -> bool {
-        match (file.metadata(), std::fs::metadata(path)) {
-            (Ok(ours), Ok(there)) => ours.ino() == there.ino() && ours.dev() == there.dev(),
-            _ => false,
-        }
-    }
-
-    fn copy(path: &Path) -> Result<(), Failure> {
-        let doing =
-            |error: io::Error| Failure::while_doing(format_args!("reading {}", path.display()), &error);
-        match File::open(path) {
-            Ok(mut file) => pour(&mut file).map_err(doing),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(doing(error)),
-        }
-    }
-
-    fn pour(file: &mut File) -> io::Result<()> {
-        let mut part = [0; 16 * 1024];
-        loop {
-            match file.read(&mut part)? {
-                0 => return Ok(()),
-                count => print(&String::from_utf8_lossy(&part[..count]))
-                    .map_err(|f| io::Error::other(f.message))?,
-            }
-        }
+/// Writes a piece of output. Answers whether anybody still reads.
+#[cfg(any(feature = "agent", feature = "process", feature = "ssh"))]
+fn tell(piece: &[u8]) -> Result<bool, Failure> {
+    use std::io::{self, Write as _};
+    let mut out = io::stdout().lock();
+    match out.write_all(piece).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::while_doing("writing to standard output", &error)),
     }
 }

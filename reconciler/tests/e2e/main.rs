@@ -3,9 +3,12 @@
 #[cfg(feature = "host-fake")]
 mod arbiter;
 mod disks;
+mod doors;
 mod durability;
 mod etcd;
 mod failures;
+mod far;
+mod far_refusals;
 mod kills;
 mod lab;
 mod life;

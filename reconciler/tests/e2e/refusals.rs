@@ -35,10 +35,10 @@ fn an_unknown_provider_is_named_with_those_built_in() {
 #[test]
 fn an_unknown_bootstrapper_is_named() {
     refused(
-        &with("    provider: fake\n    boot: { via: ssh }\n"),
+        &with("    provider: fake\n    boot: { via: telnet }\n"),
         expect![[r#"
-            error: cluster.yaml:6:13: groups[0].boot.via: no bootstrapper "ssh"; there are fake, probe, process
-              6 |     boot: { via: ssh }
+            error: cluster.yaml:6:13: groups[0].boot.via: no bootstrapper "telnet"; there are agent, fake, probe, process, ssh
+              6 |     boot: { via: telnet }
                 |             ^
         "#]],
     );
