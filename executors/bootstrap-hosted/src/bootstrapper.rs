@@ -80,7 +80,7 @@ pub(crate) fn failure(effect: OperationKind, attempt: &AttemptKey, error: HostEr
         }
         HostError::WrongHost(_) => (
             ExecutorErrorKind::Rejected(RejectReason::Authorisation),
-            "its address belongs to somebody else; nothing was sent there",
+            "its host is not proved to be the one meant, and nothing was sent there; see to key or certificate",
         ),
         HostError::Unfit(_) => {
             (ExecutorErrorKind::Rejected(RejectReason::Validation), "its host cannot run the session")

@@ -160,3 +160,31 @@ async fn silence_after_the_join_is_suspicion_and_its_end_is_told() {
     assert_eq!(ends.count(), 0);
     cancel(&boot, &key).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_host_does_not_fill_up_with_the_sessions_of_former_attempts() {
+    let world = LocalWorld::new().await.unwrap();
+    let boot = world.instance();
+    let sessions = world.dir.path().join("host/.reconciler");
+    let mut names = Vec::new();
+    for _ in 0..10 {
+        let key = attempt();
+        start(&boot, &world, &key, &json!({ "steps": [["echo", "words"]], "stop": { "grace": "1s" } }))
+            .await
+            .unwrap();
+        Attached::to(&boot, &key).heard.joined().await;
+        cancel(&boot, &key).await.unwrap();
+        names.push(support::session(&key).0);
+    }
+    let with = |file: &str| names.iter().filter(|name| sessions.join(name).join(file).exists()).count();
+    assert_eq!((with("out"), with("cancelled")), (8, 10));
+    let old = sessions.join(&names[9]).join("cancelled");
+    assert!(
+        std::process::Command::new("touch").args(["-d", "9 days ago"]).arg(&old).status().unwrap().success()
+    );
+    let key = attempt();
+    start(&boot, &world, &key, &lives()).await.unwrap();
+    until(|| (support::runners(&key) == 1).then_some(())).await.expect("the program never ran");
+    cancel(&boot, &key).await.unwrap();
+    assert!(!sessions.join(&names[9]).exists(), "a mark of long ago is still there");
+}

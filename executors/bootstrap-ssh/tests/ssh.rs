@@ -78,7 +78,7 @@ async fn a_key_that_the_host_refuses_is_named_and_nobody_is_prompted() {
         let began = Instant::now();
         start(&boot, &world, &key, &lives()).await.unwrap();
         let reason = Attached::to(&boot, &key).heard.failed().await;
-        assert!(reason.contains("does not let \"root\" in"), "{reason}");
+        assert!(reason.contains(&format!("does not let {:?} in", world.account)), "{reason}");
         assert!(began.elapsed() < Duration::from_secs(20), "something waited for an answer");
         cancel(&boot, &key).await.unwrap();
     }
@@ -205,4 +205,35 @@ async fn a_large_file_arrives_whole() {
     });
     start(&boot, &world, &key, &settings).await.unwrap();
     Attached::to(&boot, &key).heard.joined().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_without_rights_is_enough() {
+    let Some(world) = SshWorld::unprivileged().await else { return };
+    let (boot, key) = (world.instance(), attempt());
+    let settings = json!({
+        "steps": [sh(&format!("[ $(id -un) = {} ] && [ $(id -u) != 0 ]", world.account))],
+        "start": sh("setsid sleep 4322 & echo it is up; exec sleep 4321"),
+        "ready": { "log": "it is up" },
+        "stop": { "grace": "1s" },
+    });
+    start(&boot, &world, &key, &settings).await.unwrap();
+    let attached = Attached::to(&boot, &key);
+    attached.heard.joined().await;
+    start(&world.instance(), &world, &key, &settings).await.unwrap();
+    assert_eq!(processes(&key).iter().filter(|(_, line)| line.contains("sleep 4321")).count(), 1);
+    cancel(&boot, &key).await.unwrap();
+    assert_eq!(processes(&key), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_does_not_exist_is_named() {
+    let Some(mut world) = SshWorld::new().await else { return };
+    world.denied_for = Duration::from_millis(300);
+    world.connect = json!({ "user": "no-such-account" });
+    let (boot, key) = (world.instance(), attempt());
+    start(&boot, &world, &key, &lives()).await.unwrap();
+    let reason = Attached::to(&boot, &key).heard.failed().await;
+    assert!(reason.contains("no-such-account"), "{reason}");
+    cancel(&boot, &key).await.unwrap();
 }

@@ -73,6 +73,43 @@ fn attempt(dir: &RunDir, id: &LogicalNodeId) -> Result<(AttemptKey, Arc<NodeTemp
     Ok((key, Arc::clone(&node.record.desired.template)))
 }
 
+/// Watches through which attempts a node goes.
+#[cfg(any(feature = "agent", feature = "process", feature = "ssh"))]
+struct Attempts<'a> {
+    dir: &'a RunDir,
+    node: &'a LogicalNodeId,
+    latest: AttemptKey,
+    unreadable: u32,
+}
+
+#[cfg(any(feature = "agent", feature = "process", feature = "ssh"))]
+impl<'a> Attempts<'a> {
+    /// How many looks in a row may fail: a state that is being written or put away is there again in a moment.
+    const PATIENCE: u32 = 25;
+
+    fn new(dir: &'a RunDir, node: &'a LogicalNodeId, latest: AttemptKey) -> Self {
+        Self { dir, node, latest, unreadable: 0 }
+    }
+
+    /// The attempt as it is now; `None` once the node, or all of the run, is gone.
+    fn look(&mut self) -> Result<Option<AttemptKey>, Failure> {
+        match Stored::look(self.dir) {
+            Ok(Some(stored)) => {
+                self.unreadable = 0;
+                let Some(node) = stored.image.state.nodes.get(self.node) else { return Ok(None) };
+                self.latest.attempt = node.attempt;
+                Ok(Some(self.latest.clone()))
+            }
+            Ok(None) => Ok(None),
+            Err(failure) if self.unreadable >= Self::PATIENCE => Err(failure),
+            Err(_) => {
+                self.unreadable += 1;
+                Ok(Some(self.latest.clone()))
+            }
+        }
+    }
+}
+
 /// What is said between the output of two attempts.
 #[cfg(any(feature = "agent", feature = "process", feature = "ssh"))]
 fn goes_on(node: &LogicalNodeId, now: &AttemptKey) -> String {

@@ -76,6 +76,26 @@ impl Door {
         door
     }
 
+    /// An agent with a certificate of its own that is good until the end of this year.
+    pub(crate) fn agent_until(year: i32) -> Self {
+        let mut door = Self::agent();
+        door.close();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["agent.test".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year, 12, 31);
+        fs::write(door.path("cert.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(door.path("key.pem"), key.serialize_pem()).unwrap();
+        let (token, ca) = (door.path("token"), door.path("cert.pem"));
+        door.connect = format!(
+            "token: {{ from_file: {} }}, ca: {}, server_name: agent.test",
+            token.display(),
+            ca.display()
+        );
+        door.open();
+        door
+    }
+
     /// Starts the server, and waits until it listens.
     pub(crate) fn open(&mut self) {
         let mut command = if self.via == "ssh" {
@@ -86,6 +106,13 @@ impl Door {
             let mut command = Command::new(env!("CARGO_BIN_EXE_reconciler"));
             command.args(["agent", "--listen", &format!("127.0.0.1:{}", self.port)]);
             command.arg("--dir").arg(self.path("host")).arg("--token-file").arg(self.path("token"));
+            if self.path("cert.pem").exists() {
+                command
+                    .arg("--certificate")
+                    .arg(self.path("cert.pem"))
+                    .arg("--key")
+                    .arg(self.path("key.pem"));
+            }
             command
         };
         let log = fs::File::create(self.path("log")).unwrap();
@@ -198,6 +225,11 @@ retry: {{ stable_after: 0s, initial: 200ms, cap: 1s, operation_timeout: 20s }}
 "#,
         env!("CARGO_BIN_EXE_reconciler")
     )
+}
+
+/// The name of a test's run, which no other test on this machine has at the same time.
+pub(crate) fn run_of(test: &str, door: &Door) -> String {
+    format!("{test}-{}-{}", door.name(), std::process::id())
 }
 
 /// What is left of a run's sessions: programs, runners and whatever else.

@@ -6,13 +6,13 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::doors::{Door, KeyAgent, account, far, left_of};
-use crate::lab::{Lab, attempts, is_alive, signal, wait};
+use crate::doors::{Door, KeyAgent, account, far, left_of, run_of};
+use crate::lab::{Lab, attempts, is_alive, signal, wait, wait_or};
 
 #[test]
 fn a_cluster_beyond_a_door_is_made_adopted_healed_replaced_and_removed() {
     for door in Door::all() {
-        let run = format!("life-{}", door.name());
+        let run = run_of("life", &door);
         let lab = Lab::with(&far(&run, 2, &door.way(), ""));
         lab.ok(&["apply", "-q", "--timeout", "60s"]);
         let made = lab.attempts();
@@ -46,7 +46,7 @@ fn a_cluster_beyond_a_door_is_made_adopted_healed_replaced_and_removed() {
 #[test]
 fn a_driver_killed_in_the_middle_of_a_step_finds_the_session_again() {
     for door in Door::all() {
-        let run = format!("mid-{}", door.name());
+        let run = run_of("mid", &door);
         let (gate, count) = (door.path("gate"), door.path("count"));
         let step = format!(
             "      steps: [[sh, -c, 'until [ -e {} ]; do sleep 0.05; done; echo once >>{}']]",
@@ -72,7 +72,7 @@ fn a_driver_killed_in_the_middle_of_a_step_finds_the_session_again() {
 #[test]
 fn drivers_killed_at_many_instants_double_nothing_and_leave_nothing() {
     for door in Door::all() {
-        let run = format!("kills-{}", door.name());
+        let run = run_of("kills", &door);
         let shape = |count| {
             far(&run, count, &door.way(), "").replace("operation_timeout: 20s", "operation_timeout: 3s")
         };
@@ -97,7 +97,7 @@ fn drivers_killed_at_many_instants_double_nothing_and_leave_nothing() {
 #[test]
 fn a_door_that_was_closed_for_a_while_costs_no_attempt() {
     for mut door in Door::all() {
-        let run = format!("shut-{}", door.name());
+        let run = run_of("shut", &door);
         door.close();
         let lab = Lab::with(&far(&run, 1, &door.way(), ""));
         let _driver = lab.run();
@@ -114,10 +114,11 @@ fn a_door_that_was_closed_for_a_while_costs_no_attempt() {
 #[test]
 fn groups_of_different_providers_and_bootstrappers_live_in_one_file() {
     let (Some(ssh), agent) = (Door::ssh(), Door::agent()) else { return };
-    let over_ssh = far("mixed", 1, &ssh.way(), "");
+    let run = run_of("mixed", &ssh);
+    let over_ssh = far(&run, 1, &ssh.way(), "");
     let (head, tail) =
         over_ssh.split_once("    join:").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap_or_default();
-    let through_agent = far("mixed", 1, &agent.way(), "");
+    let through_agent = far(&run, 1, &agent.way(), "");
     let group = through_agent.split_once("groups:\n").map(|(_, group)| group.replace("far", "third"));
     let group = group.and_then(|group| group.split_once("    join:").map(|(group, _)| group.to_owned()));
     let local = r#"  - name: near
@@ -144,7 +145,7 @@ fn groups_of_different_providers_and_bootstrappers_live_in_one_file() {
     });
     assert_eq!(attempts(&lab.converged(4))["imagined-0"], before["imagined-0"]);
     lab.destroy();
-    assert_eq!(left_of("mixed"), [""; 0]);
+    assert_eq!(left_of(&run), [""; 0]);
 }
 
 #[test]
@@ -185,7 +186,7 @@ fn an_agent_that_is_told_to_stop_leaves_its_sessions_alone() {
 #[test]
 fn the_output_of_a_session_is_shown_and_followed_through_attempts() {
     for door in Door::all() {
-        let run = format!("words-{}", door.name());
+        let run = run_of("words", &door);
         let lab = Lab::with(&far(&run, 1, &door.way(), "      steps: [[echo, the step has spoken]]"));
         lab.ok(&["apply", "-q", "--timeout", "60s"]);
         let shown = lab.ok(&["logs", "far-0"]);
@@ -194,13 +195,9 @@ fn the_output_of_a_session_is_shown_and_followed_through_attempts() {
         let mut following = lab.background(&["logs", "-f", "far-0"]);
         wait("what was said before", 20, || following.output().contains("demo node listens on"));
         lab.ok(&["replace", "far-0", "-q", "--timeout", "60s"]);
-        wait("the next attempt's words", 20, || {
-            following
-                .output()
-                .split("goes on as attempt")
-                .nth(1)
-                .is_some_and(|rest| rest.contains("demo node listens on"))
-        });
+        let next = || following.output().split_once("goes on as attempt").map(|(_, words)| words.to_owned());
+        let said = || next().is_some_and(|words| words.contains("demo node listens on"));
+        wait_or("the next attempt's words", 30, said, || following.output());
         assert_eq!(following.terminate(), 0);
         assert!(lab.ok(&["logs", "far-0", "--previous"]).contains("the step has spoken"));
         lab.destroy();
@@ -217,7 +214,7 @@ fn peak(pid: u32) -> u64 {
 #[test]
 fn a_hundred_megabytes_of_output_are_shown_in_little_memory() {
     for door in Door::all() {
-        let run = format!("long-{}", door.name());
+        let run = run_of("long", &door);
         let steps = "      steps: [[sh, -c, \"yes 'a line of output that is long enough' | head -c 104857600\"]]\n      \
                      log: { max_bytes: 200000000 }";
         let lab = Lab::with(&far(&run, 1, &door.way(), steps));

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 
 use serde_json::Value;
 
-use crate::doors::{Door, TOKEN, account, far};
+use crate::doors::{Door, TOKEN, account, far, run_of};
 use crate::lab::{Lab, wait};
 
 const SECRET: &str = "hunter3-Rr5vB9-never-to-be-seen";
@@ -118,6 +118,21 @@ fn a_token_that_is_wrong_and_an_agent_of_another_version_are_named_on_the_node()
 }
 
 #[test]
+fn an_agent_is_believed_by_its_certificate_alone() {
+    let door = Door::agent_until(2999);
+    let lab = Lab::with(&far("certified", 1, &door.way(), ""));
+    lab.ok(&["apply", "-q", "--timeout", "60s"]);
+    lab.destroy();
+    let renamed = door.way().replace("agent.test", "somebody.test");
+    says(&Lab::with(&far("renamed", 1, &renamed, "")), "nothing was sent there");
+    let other = Door::agent_until(2999);
+    let impostor = door.way().replace(&format!("port: {}", door.port()), &format!("port: {}", other.port()));
+    says(&Lab::with(&far("impostor", 1, &impostor, "")), "nothing was sent there");
+    let expired = Door::agent_until(2020);
+    says(&Lab::with(&far("expired", 1, &expired.way(), "")), "expired");
+}
+
+#[test]
 fn an_agent_says_why_it_does_not_start() {
     let door = Door::agent();
     let lab = Lab::new();
@@ -143,7 +158,7 @@ fn an_agent_says_why_it_does_not_start() {
 #[test]
 fn no_secret_is_in_any_file_output_or_error() {
     for door in Door::all() {
-        let run = format!("hush-{}", door.name());
+        let run = run_of("hush", &door);
         let more = "      env: { TOKEN: { from_env: FAR_TOKEN } }\n      \
                     steps: [[sh, -c, 'echo the token is $TOKEN; echo \"$TOKEN\" >&2']]";
         let lab = Lab::with(&far(&run, 1, &door.way(), more)).env("FAR_TOKEN", SECRET);

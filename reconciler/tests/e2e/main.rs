@@ -6,6 +6,7 @@ mod disks;
 mod doors;
 mod durability;
 mod etcd;
+mod examples;
 mod failures;
 mod far;
 mod far_refusals;

@@ -223,6 +223,17 @@ members() {
     fi
 }
 
+# Of the cancelled sessions the latest eight keep their output, and all keep their mark for a week: a machine that
+# sees thousands of attempts must not fill up with them.
+sweep() {
+    ls -t .reconciler/*/cancelled 2>/dev/null | tail -n +9 | while read -r mark; do
+        rm -f "${mark%/cancelled}/out" "${mark%/cancelled}/events"
+    done
+    find .reconciler -name cancelled -mtime +7 2>/dev/null | while read -r mark; do
+        rm -rf "${mark%/cancelled}"
+    done
+}
+
 # cancel TENTHS: SIGTERM to all, SIGKILL after so many tenths of a second.
 cancel() {
     mkdir -p "$dir"
@@ -248,6 +259,7 @@ cancel() {
         tick=$((tick + 1))
     done
     rm -rf "$dir/work" "$dir/files" "$dir/plan.sh"
+    sweep
     reply
     echo clean
 }

@@ -80,7 +80,19 @@ async fn look(
 ) -> Answer<Glimpse> {
     let from = Position { events: query.events, output: query.output };
     let wanted = OutputWanted { limit: query.limit.min(OUTPUT_LIMIT), tail: query.tail };
-    Ok(Json(door.host.look(&session(name)?, from, wanted).await?))
+    Ok(Json(whole_characters(door.host.look(&session(name)?, from, wanted).await?)))
+}
+
+/// Leaves a character whose end was not read for the next look: the answer is text, in which half of it would be lost.
+fn whole_characters(mut seen: Glimpse) -> Glimpse {
+    let half = seen.output.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+    let goes_on = std::str::from_utf8(half).is_err_and(|error| error.error_len().is_none());
+    let left = seen.output.len() - half.len();
+    if goes_on && left > 0 {
+        seen.output_len -= half.len() as u64;
+        seen.output.truncate(left);
+    }
+    seen
 }
 
 async fn put_file(
@@ -133,4 +145,33 @@ async fn cancel(
     let end = door.host.cancel(&name, Duration::from_millis(cancel.grace_ms)).await?;
     tracing::info!(session = %name, ?end, "a cancel was asked for");
     Ok(Json(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bootstrap_hosted::Standing;
+
+    fn cut(output: &[u8]) -> (Vec<u8>, u64) {
+        let seen = whole_characters(Glimpse {
+            standing: Standing::Running,
+            joined_at: None,
+            events: String::new(),
+            output_at: 0,
+            output_size: 99,
+            output: output.to_vec(),
+            output_len: output.len() as u64,
+        });
+        (seen.output, seen.output_len)
+    }
+
+    #[test]
+    fn a_character_that_was_cut_is_left_for_the_next_look() {
+        let text = "größe".as_bytes();
+        assert_eq!(cut(&text[..3]), (b"gr".to_vec(), 2));
+        assert_eq!(cut(text), (text.to_vec(), text.len() as u64));
+        // What never becomes a character goes out as it is, and so does half a one that is all there is.
+        assert_eq!(cut(b"a\xff"), (b"a\xff".to_vec(), 2));
+        assert_eq!(cut(&text[2..3]), (text[2..3].to_vec(), 1));
+    }
 }

@@ -51,6 +51,36 @@ pub struct SshWorld {
     /// Added to every `connect`.
     pub connect: Value,
     pub denied_for: Duration,
+    /// The account to log in to.
+    pub account: String,
+    /// An account that was made for this world alone.
+    scratch: Option<Scratch>,
+}
+
+/// An account of the machine that ends with its world.
+struct Scratch(String);
+
+impl Scratch {
+    fn new(home: &Path) -> Self {
+        let name = format!("scratch{}", std::process::id());
+        // `*` is no password and, unlike `!`, no lock.
+        let mut useradd = Command::new("useradd");
+        useradd.args(["-M", "-N", "-s", "/bin/sh", "-p", "*", "-d"]).arg(home).arg(&name);
+        assert!(useradd.status().unwrap().success());
+        Self(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = Command::new("userdel").args(["-f", &self.0]).stderr(Stdio::null()).status();
+    }
+}
+
+/// The account that runs the tests.
+fn own_account() -> String {
+    let output = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 impl SshWorld {
@@ -66,6 +96,24 @@ impl SshWorld {
         let mut world = Self::prepared(configuration);
         world.cable = Some(Cable::to(world.port).await);
         world.serve().await;
+        Some(world)
+    }
+
+    /// A server that lets in an account without rights: one made for this world, or whoever runs the tests if that is
+    /// nobody special.
+    pub async fn unprivileged() -> Option<Self> {
+        let mut world = Self::new().await?;
+        if world.account == "root" {
+            let host = world.dir.path().join("host");
+            let scratch = Scratch::new(&host);
+            world.account.clone_from(&scratch.0);
+            // The server reads the list of keys as the account, which must get at its own directory too.
+            let open = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+            std::fs::set_permissions(world.dir.path(), open).unwrap();
+            let given = Command::new("chown").arg(&scratch.0).arg(&host).status();
+            assert!(given.unwrap().success());
+            world.scratch = Some(scratch);
+        }
         Some(world)
     }
 
@@ -101,7 +149,16 @@ impl SshWorld {
         std::fs::write(at("config"), text).unwrap();
         // The server insists on its directory for the separation of privileges.
         let _ = std::fs::create_dir_all("/run/sshd");
-        Self { dir, port, server: None, cable: None, connect: json!({}), denied_for: Duration::from_secs(90) }
+        Self {
+            dir,
+            port,
+            server: None,
+            cable: None,
+            connect: json!({}),
+            denied_for: Duration::from_secs(90),
+            account: own_account(),
+            scratch: None,
+        }
     }
 
     /// Starts the server, and waits until it answers.
@@ -178,7 +235,7 @@ impl World for SshWorld {
         Endpoint {
             host: "127.0.0.1".into(),
             port: self.cable.as_ref().map_or(self.port, |cable| cable.port),
-            auth: EndpointAuth::Key { user: "root".into(), key },
+            auth: EndpointAuth::Key { user: self.account.clone(), key },
             ports: [].into(),
         }
     }

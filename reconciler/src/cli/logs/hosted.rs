@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::super::follow::Interrupt;
 use super::super::output::remark;
-use super::{Args, Code, Failure, attempt, goes_on, tell};
+use super::{Args, Attempts, Code, Failure, goes_on, tell};
 use crate::run::dir::RunDir;
 
 /// Time between two looks for more.
@@ -55,6 +55,7 @@ async fn follow(
 ) -> Result<(), Failure> {
     let mut reader: Option<Box<dyn OutputReader + '_>> = None;
     let mut troubled = false;
+    let mut attempts = Attempts::new(dir, node, key.clone());
     loop {
         if reader.is_none() {
             reader = match output.reader(&key) {
@@ -81,7 +82,7 @@ async fn follow(
             }
         }
         sleep(PACE).await;
-        let Ok((now, _)) = attempt(dir, node) else {
+        let Some(now) = attempts.look()? else {
             remark(format!("{node} is gone"));
             return Ok(());
         };

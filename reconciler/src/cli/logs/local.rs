@@ -11,7 +11,7 @@ use executor_process::log_files;
 
 use super::super::follow::Interrupt;
 use super::super::output::remark;
-use super::{Args, Code, Failure, attempt, goes_on, tell};
+use super::{Args, Attempts, Code, Failure, goes_on, tell};
 use crate::run::dir::RunDir;
 
 pub(super) async fn run(dir: &RunDir, args: &Args, key: AttemptKey) -> Result<Code, Failure> {
@@ -38,6 +38,7 @@ pub(super) async fn run(dir: &RunDir, args: &Args, key: AttemptKey) -> Result<Co
 /// Follows the current file through rotations and through attempts, until Ctrl-C or until the node is gone.
 async fn follow(dir: &RunDir, node: &LogicalNodeId, mut key: AttemptKey) -> Result<Code, Failure> {
     let mut interrupt = Interrupt::new()?;
+    let mut attempts = Attempts::new(dir, node, key.clone());
     let mut open: Option<File> = None;
     loop {
         let current = log_files(&dir.nodes(), &key).current;
@@ -62,7 +63,7 @@ async fn follow(dir: &RunDir, node: &LogicalNodeId, mut key: AttemptKey) -> Resu
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
             () = interrupt.wait() => return Ok(Code::Done),
         }
-        let Ok((now, _)) = attempt(dir, node) else {
+        let Some(now) = attempts.look()? else {
             remark(format!("{node} is gone"));
             return Ok(Code::Done);
         };
