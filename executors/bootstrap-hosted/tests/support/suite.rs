@@ -286,7 +286,7 @@ impl LeaseProvider for Machines {
         self.attempts.lock().unwrap().push(ctx.attempt.clone());
         // The fake would take the boot settings for its own.
         let mut desired = desired.clone();
-        Arc::make_mut(&mut desired.template).boot = BootSpec::default();
+        Arc::make_mut(&mut desired.template).boot = executor_api::BootSpec::default();
         let outcome = self.fake.leases().create(ctx, &desired, mode).await?;
         Ok(match outcome {
             CreateOutcome::Leased { lease, .. } => {
