@@ -166,25 +166,40 @@ async fn a_host_does_not_fill_up_with_the_sessions_of_former_attempts() {
     let world = LocalWorld::new().await.unwrap();
     let boot = world.instance();
     let sessions = world.dir.path().join("host/.reconciler");
-    let mut names = Vec::new();
-    for _ in 0..10 {
+    let (mut cancelled, mut ended) = (Vec::new(), Vec::new());
+    for n in 0..12 {
         let key = attempt();
-        start(&boot, &world, &key, &json!({ "steps": [["echo", "words"]], "stop": { "grace": "1s" } }))
-            .await
-            .unwrap();
-        Attached::to(&boot, &key).heard.joined().await;
-        cancel(&boot, &key).await.unwrap();
-        names.push(support::session(&key).0);
+        let line = if n % 2 == 0 { "echo words; exec sleep 4321" } else { "echo words; exit 1" };
+        let settings =
+            json!({ "start": support::sh(line), "ready": { "log": "words" }, "stop": { "grace": "1s" } });
+        start(&boot, &world, &key, &settings).await.unwrap();
+        if n % 2 == 0 {
+            Attached::to(&boot, &key).heard.joined().await;
+            cancel(&boot, &key).await.unwrap();
+            cancelled.push(support::session(&key).0);
+        } else {
+            until(|| processes(&key).is_empty().then_some(())).await.expect("the program ended");
+            ended.push(support::session(&key).0);
+        }
     }
-    let with = |file: &str| names.iter().filter(|name| sessions.join(name).join(file).exists()).count();
-    assert_eq!((with("out"), with("cancelled")), (8, 10));
-    let old = sessions.join(&names[9]).join("cancelled");
-    assert!(
-        std::process::Command::new("touch").args(["-d", "9 days ago"]).arg(&old).status().unwrap().success()
-    );
+    // One that has steps only is not over when they are done: its node may live.
+    let steps = attempt();
+    start(&boot, &world, &steps, &json!({ "steps": [["echo", "words"]] })).await.unwrap();
+    Attached::to(&boot, &steps).heard.joined().await;
+    let long_ago = sessions.join(&cancelled[5]).join("cancelled");
+    let dated = std::process::Command::new("touch").args(["-d", "9 days ago"]).arg(&long_ago).status();
+    assert!(dated.unwrap().success());
     let key = attempt();
     start(&boot, &world, &key, &lives()).await.unwrap();
     until(|| (support::runners(&key) == 1).then_some(())).await.expect("the program never ran");
+    let with = |names: &[String], file: &str| {
+        names.iter().filter(|name| sessions.join(name).join(file).exists()).count()
+    };
+    let names = [&cancelled[..5], &ended[..]].concat();
+    assert!(with(&names, "out") <= 8 && with(&names, "work") <= 8, "{} outputs", with(&names, "out"));
+    assert!(with(&names, "out") >= 7, "the latest are kept: {}", with(&names, "out"));
+    assert_eq!(with(&names, "launched"), 11, "what was launched once never is again");
+    assert_eq!(with(&[support::session(&steps).0], "out"), 1);
+    assert!(!long_ago.exists(), "a mark of long ago is still there");
     cancel(&boot, &key).await.unwrap();
-    assert!(!sessions.join(&names[9]).exists(), "a mark of long ago is still there");
 }

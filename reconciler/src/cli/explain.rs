@@ -56,13 +56,15 @@ fn text(explained: &Explained) -> String {
     if node.failures > 0 {
         say("failures", format!("{} in a row", node.failures));
     }
+    // What a session was at last is of interest until its node is ready.
+    let phase = node.phase.clone().filter(|_| !node.ready);
     let facts = [
         ("last error", &node.last_error),
         ("since", &node.since),
         ("endpoint", &node.endpoint),
         ("lease", &node.lease),
         ("session", &node.session),
-        ("phase", &node.phase),
+        ("phase", &phase),
     ];
     for (what, value) in facts {
         if let Some(value) = value {

@@ -103,6 +103,7 @@ launch() {
         sleep 0.1
         tries=$((tries + 1))
     done
+    sweep
     reply
     standing
 }
@@ -223,11 +224,22 @@ members() {
     fi
 }
 
-# Of the cancelled sessions the latest eight keep their output, and all keep their mark for a week: a machine that
-# sees thousands of attempts must not fill up with them.
+# Whether nothing of the session in directory $1 can go on: it was cancelled, or had a program and no runner is left.
+over() {
+    [ -e "$1/cancelled" ] && return
+    [ -e "$1/launched" ] && grep -qs '^programs=1$' "$1/plan.sh" && flock -n -s "$1/lock" true
+}
+
+# A machine that sees thousands of attempts must not fill up with them: of the sessions that are over the latest eight
+# keep what they left, and the marks of those that were cancelled stay for a week.
 sweep() {
-    ls -t .reconciler/*/cancelled 2>/dev/null | tail -n +9 | while read -r mark; do
-        rm -f "${mark%/cancelled}/out" "${mark%/cancelled}/events"
+    kept=0
+    ls -t .reconciler/*/launched 2>/dev/null | while read -r mark; do
+        old=${mark%/launched}
+        [ -e "$old/out" ] || [ -e "$old/work" ] || continue
+        if [ "$old" = ".reconciler/$name" ] || ! over "$old"; then continue; fi
+        kept=$((kept + 1))
+        if [ "$kept" -gt 8 ]; then rm -rf "$old/work" "$old/files" "$old/out" "$old/events"; fi
     done
     find .reconciler -name cancelled -mtime +7 2>/dev/null | while read -r mark; do
         rm -rf "${mark%/cancelled}"
@@ -259,7 +271,6 @@ cancel() {
         tick=$((tick + 1))
     done
     rm -rf "$dir/work" "$dir/files" "$dir/plan.sh"
-    sweep
     reply
     echo clean
 }
