@@ -103,6 +103,13 @@ fn suite(args: &Args, tell: impl FnMut(&'static str, &Verdict)) -> Result<Report
             })?;
             run_suite_telling(executor_ec2::conformance::Ec2Harness::new, only, tell)
         }
+        "agent" | "ssh" => {
+            let suite = if args.provider == "ssh" { "bootstrap-ssh" } else { "bootstrap-http" };
+            return Err(Failure::error(format!(
+                "a bootstrapper needs a host to be put to the test on, which this program does not set up; in the \
+                 sources, `cargo test -p {suite} --test conformance` does"
+            )));
+        }
         other => {
             return Err(Failure::error(format!(
                 "no provider {other:?} can be put to the test by this program; it knows {}",
