@@ -47,8 +47,8 @@ pub trait LeaseWorld: Send + Sync + fmt::Debug + 'static {
     /// place. Unknown keys are problems, see [`unknown_keys`](crate::spec::unknown_keys).
     fn shape_flaws(&self, template: &NodeTemplate) -> Vec<SpecProblem>;
 
-    /// Learns of a template that is in force or still has nodes, see
-    /// [`LeaseProvider::acquaint`](crate::LeaseProvider::acquaint). A world of one place has nothing to learn.
+    /// Learns of a template that is in force or still has nodes, see [`LeaseProvider::acquaint`]. A world of one place
+    /// has nothing to learn.
     fn acquaint(&self, template: &NodeTemplate) {
         let _ = template;
     }

@@ -11,5 +11,6 @@ mod bad_input;
 mod driven;
 mod example;
 mod kills;
+mod lost_state;
 mod mixed;
 mod orphans;
