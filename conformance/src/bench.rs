@@ -130,10 +130,16 @@ impl Bench {
         limit: Duration,
         call: impl Future<Output = Result<T, ExecutorError>>,
     ) -> Result<T, CallEnd> {
-        match tokio::time::timeout(limit, call).await {
-            Ok(result) => result.map_err(CallEnd::Error),
-            Err(_) => Err(CallEnd::GivenUp),
-        }
+        within(limit, "a call", call).await
+    }
+
+    /// Runs the call of this method until its deadline.
+    async fn method<T>(
+        &self,
+        name: &'static str,
+        call: impl Future<Output = Result<T, ExecutorError>>,
+    ) -> Result<T, CallEnd> {
+        within(self.harness.call_timeout(), name, call).await
     }
 
     /// A create on this instance, in this mode.
@@ -144,7 +150,7 @@ impl Bench {
         mode: CreateMode,
     ) -> Result<CreateOutcome, CallEnd> {
         let (ctx, desired) = (self.ctx(key), self.desired(key, NodePlan::Joins));
-        self.call(executor.leases().create(&ctx, &desired, mode)).await
+        self.method("create", executor.leases().create(&ctx, &desired, mode)).await
     }
 
     /// A create that must end with a lease.
@@ -163,7 +169,7 @@ impl Bench {
         let end = self.timer.now() + self.harness.patience();
         loop {
             let ctx = self.ctx(key);
-            match self.call(self.executor.leases().lookup_endpoint(&ctx, lease)).await? {
+            match self.method("lookup_endpoint", self.executor.leases().lookup_endpoint(&ctx, lease)).await? {
                 EndpointLookup::Found(endpoint) => return Ok(endpoint),
                 EndpointLookup::NotReady(why) => {
                     ensure!(self.timer.now() < end, "no endpoint of {key} was found in time: {why}");
@@ -182,7 +188,7 @@ impl Bench {
         mode: CreateMode,
     ) -> Result<StartOutcome, CallEnd> {
         let ctx = self.ctx(key);
-        self.call(executor.bootstrap().start(&ctx, node, mode)).await
+        self.method("start", executor.bootstrap().start(&ctx, node, mode)).await
     }
 
     /// A lease with its endpoint: everything that a start needs.
@@ -198,7 +204,7 @@ impl Bench {
     ) -> Result<StartRequest, CaseEnd> {
         let ctx = self.ctx(key);
         let create = self.executor.leases().create(&ctx, &desired, CreateMode::CreateOrAdopt);
-        let lease = leased(self.call(create).await?)?;
+        let lease = leased(self.method("create", create).await?)?;
         let endpoint = self.endpoint(key, &lease).await?;
         Ok(StartRequest { desired, lease, endpoint })
     }
@@ -224,19 +230,19 @@ impl Bench {
     /// Completes a session.
     pub async fn complete(&self, node: &Node) -> CaseResult {
         let ctx = self.ctx(&node.key);
-        Ok(self.call(self.executor.bootstrap().complete(&ctx, &node.session)).await?)
+        Ok(self.method("complete", self.executor.bootstrap().complete(&ctx, &node.session)).await?)
     }
 
     /// Cancels a session on behalf of an attempt.
     pub async fn cancel(&self, key: &AttemptKey, session: &BootstrapSessionId) -> Result<(), CallEnd> {
         let ctx = self.ctx(key);
-        self.call(self.executor.bootstrap().cancel(&ctx, session)).await
+        self.method("cancel", self.executor.bootstrap().cancel(&ctx, session)).await
     }
 
     /// Destroys a lease on behalf of an attempt.
     pub async fn destroy(&self, key: &AttemptKey, lease: &LeaseFacts) -> Result<(), CallEnd> {
         let ctx = self.ctx(key);
-        self.call(self.executor.leases().destroy(&ctx, lease)).await
+        self.method("destroy", self.executor.leases().destroy(&ctx, lease)).await
     }
 
     /// Ends a node in good order: cancel, then destroy.
@@ -247,7 +253,7 @@ impl Bench {
 
     /// A listing of a run.
     pub async fn list(&self, run: &RunId) -> Result<Listing, CallEnd> {
-        self.call(self.executor.leases().list(run)).await
+        self.method("list", self.executor.leases().list(run)).await
     }
 
     /// Follows a node's session on an instance.
@@ -359,6 +365,17 @@ impl Bench {
 impl fmt::Debug for Bench {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bench").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    name: &'static str,
+    call: impl Future<Output = Result<T, ExecutorError>>,
+) -> Result<T, CallEnd> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(result) => result.map_err(CallEnd::Error),
+        Err(_) => Err(CallEnd::GivenUp { call: name, limit }),
     }
 }
 

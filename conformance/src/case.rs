@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use executor_api::{ExecutorError, ExecutorErrorKind};
 
@@ -57,7 +58,12 @@ pub enum CallEnd {
     /// With an error.
     Error(ExecutorError),
     /// Its deadline passed and its future was dropped.
-    GivenUp,
+    GivenUp {
+        /// Which call, by the name of its method where it is known.
+        call: &'static str,
+        /// How long it was given.
+        limit: Duration,
+    },
 }
 
 impl CallEnd {
@@ -65,7 +71,7 @@ impl CallEnd {
     pub fn kind(&self) -> ExecutorErrorKind {
         match self {
             Self::Error(error) => error.kind,
-            Self::GivenUp => ExecutorErrorKind::Ambiguous,
+            Self::GivenUp { .. } => ExecutorErrorKind::Ambiguous,
         }
     }
 }
@@ -74,7 +80,7 @@ impl fmt::Display for CallEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Error(error) => write!(f, "a call failed that should not: {}", error.summary()),
-            Self::GivenUp => f.write_str("a call did not end by its deadline"),
+            Self::GivenUp { call, limit } => write!(f, "{call} did not end by its deadline, after {limit:?}"),
         }
     }
 }

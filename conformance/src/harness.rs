@@ -183,7 +183,7 @@ pub trait Harness: Send + Sync + fmt::Debug + 'static {
     /// What exists, as the world itself says.
     async fn inventory(&self) -> Inventory;
 
-    /// Makes something go wrong.
+    /// Makes something go wrong. It has gone wrong when this returns: what was killed is dead, and shows as dead.
     ///
     /// # Errors
     /// This world cannot suffer it; why.

@@ -272,6 +272,15 @@ pub struct AttemptKey {
     pub attempt: NodeAttemptId,
 }
 
+impl AttemptKey {
+    /// What providers put on its resources: name, labels and nonce, which are the same for every candidate, and the token
+    /// of the first one. Who makes something takes [`OperationContext::identity`](crate::OperationContext::identity),
+    /// which knows the candidate.
+    pub fn identity(&self) -> AttemptIdentity {
+        AttemptIdentity::derive(self, CandidateIndex::default())
+    }
+}
+
 impl fmt::Display for AttemptKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{} {}", self.run.name(), self.node, self.attempt)

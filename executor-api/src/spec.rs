@@ -140,9 +140,8 @@ pub fn check_user_labels(pointer: &str, user: &BTreeMap<String, String>) -> Vec<
     user.keys()
         .filter(|key| key.starts_with(crate::identity::labels::PREFIX))
         .map(|key| {
-            let escaped = key.replace('~', "~0").replace('/', "~1");
             SpecProblem::new(
-                format!("{pointer}/{escaped}"),
+                format!("{pointer}{}", pointer_key(key)),
                 format!("the key {key:?} is reserved for the reconciler's own labels; choose another"),
             )
         })
@@ -161,10 +160,15 @@ pub fn unknown_keys(pointer: &str, settings: &Value, known: &[&str]) -> Vec<Spec
     };
     let unknown = object.keys().filter(|key| !known.contains(&key.as_str()));
     let problem = |key: &String| {
-        let escaped = key.replace('~', "~0").replace('/', "~1");
-        SpecProblem::new(format!("{pointer}/{escaped}"), format!("there is no {key:?}; there are {listed}"))
+        let place = format!("{pointer}{}", pointer_key(key));
+        SpecProblem::new(place, format!("there is no {key:?}; there are {listed}"))
     };
     unknown.map(problem).collect()
+}
+
+/// One key as a segment of a JSON pointer.
+pub fn pointer_key(key: &str) -> String {
+    format!("/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
 #[cfg(test)]

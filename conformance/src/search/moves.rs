@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use executor_api::{
-    AttemptIdentity, CandidateIndex, EffectFailure, EffectOutcome, EffectSuccess, ExecutorErrorKind,
-    MemberFacts, NodeDeadline, OperationReport, RejectReason,
+    EffectFailure, EffectOutcome, EffectSuccess, ExecutorErrorKind, MemberFacts, NodeDeadline,
+    OperationReport, RejectReason,
 };
 use reconciler_core::{Applied, LogicalNodeId, NodeAction, NodeManagerCommand, NodeObservation, NodeStage};
 use reconciler_driver::Rules;
@@ -304,11 +304,8 @@ impl Model {
             }
             let operation = reconciler_core::OperationId { attempt: node.attempt, sequence: 0 };
             let key = self.attempt_key(slot, operation);
-            let member = MemberFacts {
-                member_id: slot.to_string(),
-                nonce: AttemptIdentity::derive(&key, CandidateIndex(0)).nonce,
-                joined_at: self.now,
-            };
+            let member =
+                MemberFacts { member_id: slot.to_string(), nonce: key.identity().nonce, joined_at: self.now };
             let joined = NodeObservation::MemberJoined { session: session.clone(), member };
             moves.push(self.step(format!("{slot} joins"), false, |model| {
                 model.fold(slot, joined, rules);

@@ -14,7 +14,7 @@ use executor_api::{
     OperationContext, ProviderName, RunId, SpecProblem, Visibility,
 };
 
-use crate::site::{Directory, identity};
+use crate::site::Directory;
 
 static HIDDEN: AtomicU32 = AtomicU32::new(0);
 
@@ -96,7 +96,7 @@ impl Directory {
         Ok(Some(ListedLease {
             owner: LeaseOwner::Attempt(key.clone()),
             lease: LeaseFacts {
-                lease_id: LeaseId(identity(key).resource_name),
+                lease_id: LeaseId(key.identity().resource_name),
                 provider: self.name(),
                 created_at: None,
                 attributes: [("directory".to_owned(), place.display().to_string())].into(),

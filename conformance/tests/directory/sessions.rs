@@ -9,7 +9,7 @@ use executor_api::{
     AttemptKey, BootstrapSessionId, MemberFacts, NodeTemplate, OperationContext, SpecProblem, StartRequest,
 };
 
-use crate::site::{Directory, identity};
+use crate::site::Directory;
 
 #[async_trait]
 impl SessionWorld for Directory {
@@ -27,13 +27,13 @@ impl SessionWorld for Directory {
             "cancelled" => SessionState::Stopped,
             exited if exited.starts_with("exited") => SessionState::Failed(exited.to_owned()),
             joined if joined.starts_with("joined") => SessionState::Joined(MemberFacts {
-                member_id: identity(attempt).resource_name,
-                nonce: identity(attempt).nonce,
+                member_id: attempt.identity().resource_name,
+                nonce: attempt.identity().nonce,
                 joined_at: fs::metadata(path)?.modified()?,
             }),
             _ => SessionState::Running,
         };
-        let id = BootstrapSessionId(format!("{}/session", identity(attempt).resource_name));
+        let id = BootstrapSessionId(format!("{}/session", attempt.identity().resource_name));
         Ok(Some(Session { id, state }))
     }
 

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use executor_api::{AttemptIdentity, AttemptKey, CandidateIndex, Executor, Timer, world};
+use executor_api::{AttemptKey, Executor, Timer, world};
 
 /// Directories below a root that exists. Were it made on demand, a root that is not mounted would read as "nothing
 /// there".
@@ -23,7 +23,7 @@ impl Directory {
     }
 
     pub(crate) fn place(&self, key: &AttemptKey) -> PathBuf {
-        self.root.join(identity(key).resource_name)
+        self.root.join(key.identity().resource_name)
     }
 
     /// What a file holds; `None` if there is none. "Not there" counts only below a root that is there.
@@ -34,8 +34,4 @@ impl Directory {
             Err(error) => Err(error),
         }
     }
-}
-
-pub(crate) fn identity(key: &AttemptKey) -> AttemptIdentity {
-    AttemptIdentity::derive(key, CandidateIndex(0))
 }

@@ -449,7 +449,7 @@ pub(crate) fn session_id(attempt: &AttemptKey) -> BootstrapSessionId {
 }
 
 fn nonce(attempt: &AttemptKey) -> String {
-    executor_api::AttemptIdentity::derive(attempt, executor_api::CandidateIndex::default()).nonce
+    attempt.identity().nonce
 }
 
 /// A first look: the standing and the events, no output.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use executor_api::{AttemptIdentity, AttemptKey, CandidateIndex};
+use executor_api::AttemptKey;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
@@ -32,7 +32,7 @@ pub struct NotASessionName(String);
 impl SessionName {
     /// The name of the attempt's session.
     pub fn of(attempt: &AttemptKey) -> Self {
-        Self(AttemptIdentity::derive(attempt, CandidateIndex::default()).resource_name)
+        Self(attempt.identity().resource_name)
     }
 
     /// Checks and wraps a name that came from elsewhere.

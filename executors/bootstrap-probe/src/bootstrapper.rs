@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use executor_api::{
-    AttemptIdentity, AttemptKey, BootstrapSessionId, Bootstrapper, CandidateIndex, CreateMode, ExecutorError,
-    ExecutorErrorKind, FoundSession, Life, ObservationSink, OperationContext, OperationKind, ProviderName,
-    Reading, RunNodeGroupSpec, SpecProblem, StartOutcome, StartRequest, Visibility,
+    AttemptKey, BootstrapSessionId, Bootstrapper, CreateMode, ExecutorError, ExecutorErrorKind, FoundSession,
+    Life, ObservationSink, OperationContext, OperationKind, ProviderName, Reading, RunNodeGroupSpec,
+    SpecProblem, StartOutcome, StartRequest, Visibility,
 };
 use executor_probe::{Names, Probe, RecordError, Records, Teller, read, watch};
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,7 @@ impl ProbeBootstrapper {
 
 /// The session's name follows from the attempt alone.
 fn session_id(attempt: &AttemptKey) -> BootstrapSessionId {
-    BootstrapSessionId(AttemptIdentity::derive(attempt, CandidateIndex::default()).resource_name)
+    BootstrapSessionId(attempt.identity().resource_name)
 }
 
 #[async_trait]

@@ -9,10 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use executor_api::{
-    AttemptIdentity, AttemptKey, BootstrapSessionId, CandidateIndex, Executor, LeaseId, Life, LogicalNodeId,
-    RunId, Timer,
-};
+use executor_api::{AttemptKey, BootstrapSessionId, Executor, LeaseId, Life, LogicalNodeId, RunId, Timer};
 
 pub use records::{
     Breach, BreachKind, Happened, Incident, LeaseTruth, SessionPhase, SessionTruth, WorldEvent,
@@ -111,7 +108,7 @@ impl FakeWorld {
 
     /// Makes a lease that carries this attempt's identity, behind everybody's back.
     pub fn plant(&self, key: &AttemptKey) -> LeaseId {
-        let identity = AttemptIdentity::derive(key, CandidateIndex(0));
+        let identity = key.identity();
         self.enter(|state| state.plant(identity.labels, identity.resource_name))
     }
 

@@ -80,8 +80,8 @@ impl Probe {
 impl Check {
     async fn once(&self) -> Result<(), String> {
         match self {
-            Self::Tcp(target) => target.connect().await.map(|_| ()),
-            Self::Http { target, contains } => target.ask(contains.as_deref()).await,
+            Self::Tcp(target) => target.accepts().await,
+            Self::Http { target, contains } => target.answers(contains.as_deref()).await,
         }
     }
 }
@@ -119,6 +119,14 @@ impl TcpTarget {
         Ok(Self { host: host.to_owned(), port })
     }
 
+    /// Whether a connection is accepted; why not. Takes as long as it takes: the caller sets the limit.
+    ///
+    /// # Errors
+    /// Why not, for an operator.
+    pub async fn accepts(&self) -> Result<(), String> {
+        self.connect().await.map(drop)
+    }
+
     async fn connect(&self) -> Result<TcpStream, String> {
         TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| error.to_string())
     }
@@ -143,7 +151,12 @@ impl HttpTarget {
         Ok(Self { server: TcpTarget::parse(&server)?, path })
     }
 
-    async fn ask(&self, contains: Option<&str>) -> Result<(), String> {
+    /// Whether a request is answered with a status from 200 to 399, and with this text if there is one. Takes as long
+    /// as it takes: the caller sets the limit.
+    ///
+    /// # Errors
+    /// Why not, for an operator.
+    pub async fn answers(&self, contains: Option<&str>) -> Result<(), String> {
         let mut stream = self.server.connect().await?;
         // Version 1.0 asks for an answer in one piece that ends with the connection.
         let request = format!(

@@ -1,5 +1,6 @@
 //! Reads one settings value. What is wrong with it is a problem at its place, as a JSON pointer.
 
+pub use executor_api::spec::pointer_key;
 use executor_api::{ExecutorError, ExecutorErrorKind, OperationKind, RejectReason, SpecProblem};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,11 +14,6 @@ pub fn read<T: DeserializeOwned>(pointer: &str, value: &Value) -> Result<T, Spec
         let pointer = format!("{pointer}{}", json_pointer(error.path()));
         SpecProblem::new(pointer, error.into_inner().to_string())
     })
-}
-
-/// One key as a segment of a JSON pointer.
-pub fn pointer_key(key: &str) -> String {
-    format!("/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
 /// Problems that only a call found, as the refusal of that call.

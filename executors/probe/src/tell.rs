@@ -3,8 +3,7 @@
 use std::time::SystemTime;
 
 use executor_api::{
-    AttemptIdentity, AttemptKey, BootstrapSessionId, CandidateIndex, LeaseId, MemberFacts, NodeObservation,
-    ObservationReport, ObservationSink,
+    AttemptKey, BootstrapSessionId, LeaseId, MemberFacts, NodeObservation, ObservationReport, ObservationSink,
 };
 
 /// Longest phase that is told, in characters.
@@ -33,7 +32,7 @@ impl Teller {
 
     /// The node joined: it answers for the attempt's nonce.
     pub fn joined(&self, member_id: String, joined_at: SystemTime) {
-        let nonce = AttemptIdentity::derive(&self.attempt, CandidateIndex::default()).nonce;
+        let nonce = self.attempt.identity().nonce;
         let member = MemberFacts { member_id, nonce, joined_at };
         self.send(NodeObservation::MemberJoined { session: self.session.clone(), member });
     }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use executor_api::{AttemptIdentity, AttemptKey, CandidateIndex, Endpoint, LogicalNodeSpec};
+use executor_api::{AttemptKey, Endpoint, LogicalNodeSpec};
 
 /// Why a text with placeholders is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +50,7 @@ pub struct Names {
 impl Names {
     /// The names of one attempt at one endpoint.
     pub fn of(attempt: &AttemptKey, desired: &LogicalNodeSpec, endpoint: &Endpoint) -> Self {
-        let nonce = AttemptIdentity::derive(attempt, CandidateIndex::default()).nonce;
+        let nonce = attempt.identity().nonce;
         let words = BTreeMap::from([
             ("host", endpoint.host.clone()),
             ("port", endpoint.port.to_string()),

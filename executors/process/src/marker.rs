@@ -1,7 +1,7 @@
 //! The environment entries that every process of a node carries, and how they are recognised. The nonce is
 //! derived from run, uid, slot and attempt, so that this one entry is proof of all four.
 
-use executor_api::{AttemptIdentity, AttemptKey, CandidateIndex};
+use executor_api::AttemptKey;
 
 /// The run's name.
 pub const RUN: &str = "RECONCILER_RUN";
@@ -16,7 +16,7 @@ pub const NONCE: &str = "RECONCILER_NONCE";
 
 /// The nonce of an attempt.
 pub fn nonce(key: &AttemptKey) -> String {
-    AttemptIdentity::derive(key, CandidateIndex(0)).nonce
+    key.identity().nonce
 }
 
 /// The entries that mark a process as belonging to an attempt.

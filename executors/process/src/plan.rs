@@ -7,11 +7,12 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use executor_api::spec::pointer_key;
 use executor_api::{AttemptKey, SecretError};
 
 use crate::layout::{BootRecord, Check, ProbeRecord};
 use crate::marker;
-use crate::settings::{EnvValue, ProcessBoot, ReadyProbe, pointer_key};
+use crate::settings::{EnvValue, ProcessBoot, ReadyProbe};
 use crate::supervisor::Launch;
 use crate::template::{Scope, Template, TemplateError};
 

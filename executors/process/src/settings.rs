@@ -6,11 +6,12 @@ use std::fmt;
 use std::time::Duration;
 
 use executor_api::{SecretRef, SpecProblem};
+use executor_probe::Span;
+use executor_probe::read::read;
 use schemars::JsonSchema;
-use serde::de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-use serde_path_to_error::{Path, Segment};
 
 /// `shape:` of a group of process nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -183,50 +184,6 @@ impl JsonSchema for EnvValue {
     }
 }
 
-/// A length of time, written as a text: `200ms`, `5s`, `1m 30s`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
-
-impl Serialize for Span {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&format!("{}ms", self.0.as_millis()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse::<jiff::SignedDuration>()
-            .ok()
-            .and_then(|span| Duration::try_from(span).ok())
-            .map(Self)
-            .ok_or_else(|| {
-                serde::de::Error::custom(format!("{text:?} is no length of time; write 200ms, 5s or 1m"))
-            })
-    }
-}
-
-impl JsonSchema for Span {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Span".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "type": "string",
-            "description": "A length of time: 200ms, 5s, 1m 30s.",
-        })
-    }
-}
-
-/// Reads one settings value; what is wrong is a problem at its place below `pointer`.
-pub(crate) fn read<T: DeserializeOwned>(pointer: &str, value: &Value) -> Result<T, SpecProblem> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let pointer = format!("{pointer}{}", json_pointer(error.path()));
-        SpecProblem::new(pointer, error.into_inner().to_string())
-    })
-}
-
 /// Reads a shape; nothing at all means the default.
 pub(crate) fn read_shape(value: &Value) -> Result<ProcessShape, SpecProblem> {
     if value.is_null() { Ok(ProcessShape::default()) } else { read("/shape", value) }
@@ -238,23 +195,6 @@ pub(crate) fn read_boot(value: &Value) -> Result<ProcessBoot, SpecProblem> {
         return Err(SpecProblem::new("/boot", "a process node needs `command: [PROGRAM, ARGUMENTS...]`"));
     }
     read("/boot", value)
-}
-
-/// One key as a segment of a JSON pointer.
-pub(crate) fn pointer_key(key: &str) -> String {
-    format!("/{}", key.replace('~', "~0").replace('/', "~1"))
-}
-
-fn json_pointer(path: &Path) -> String {
-    path.iter()
-        .map(|segment| match segment {
-            Segment::Seq { index } => format!("/{index}"),
-            Segment::Map { key } => pointer_key(key),
-            // An enum's tag is a key of the document; an unknown segment has no name.
-            Segment::Enum { variant } => pointer_key(variant),
-            Segment::Unknown => String::new(),
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use executor_api::spec::pointer_key;
 use executor_api::{RunNodeGroupSpec, SpecProblem};
 
 use crate::executor::provider_name;
 use crate::marker;
 use crate::plan::{find_program, is_inner_path};
-use crate::settings::{self, EnvValue, ProcessBoot, ProcessShape, ReadyProbe, pointer_key};
+use crate::settings::{self, EnvValue, ProcessBoot, ProcessShape, ReadyProbe};
 use crate::template::Template;
 
 /// Longest name of a port.

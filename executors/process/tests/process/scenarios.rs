@@ -235,7 +235,7 @@ async fn probes_of_each_kind_pass_when_the_node_is_ready_and_not_before() {
         if passes {
             watched.until_joined().await;
         } else {
-            let says = |text: &str| text.contains("status 500") || text.contains("no answer within 100ms");
+            let says = |text: &str| text.contains("answered 500") || text.contains("no answer within 100ms");
             watched
                 .until("a reason for waiting", |seen| match seen {
                     NodeObservation::BootstrapProgress { phase, .. } if says(phase) => Some(()),
