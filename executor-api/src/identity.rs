@@ -63,6 +63,31 @@ fn check_name(what: &'static str, value: &str, limit: usize) -> Result<(), IdErr
     if inner && edges { Ok(()) } else { Err(IdError::Characters { what, value: value.to_owned() }) }
 }
 
+/// The ways from and to text of a newtype over a text that was checked.
+macro_rules! text_form {
+    ($name:ident, $read:expr, $error:ty) => {
+        impl TryFrom<String> for $name {
+            type Error = $error;
+            fn try_from(value: String) -> Result<Self, $error> {
+                $read(value)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> Self {
+                value.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+pub(crate) use text_form;
+
 /// Defines a newtype over a checked name.
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
@@ -85,24 +110,7 @@ macro_rules! name_type {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = IdError;
-            fn try_from(value: String) -> Result<Self, IdError> {
-                Self::new(value)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(value: $name) -> Self {
-                value.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
+        text_form!($name, Self::new, IdError);
     };
 }
 
@@ -211,24 +219,7 @@ impl LogicalNodeId {
     }
 }
 
-impl TryFrom<String> for LogicalNodeId {
-    type Error = IdError;
-    fn try_from(value: String) -> Result<Self, IdError> {
-        Self::parse(value)
-    }
-}
-
-impl From<LogicalNodeId> for String {
-    fn from(value: LogicalNodeId) -> Self {
-        value.0
-    }
-}
-
-impl fmt::Display for LogicalNodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+text_form!(LogicalNodeId, Self::parse, IdError);
 
 /// One incarnation of a slot. Allocated once per run and never reused, not even after the slot was reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

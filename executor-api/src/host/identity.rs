@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::identity::text_form;
+
 /// Why a text is not an identifier of maintenance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value:?} must have 1 to 253 printable characters and no blanks")]
@@ -40,24 +42,7 @@ macro_rules! outside_name {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = HostIdError;
-            fn try_from(value: String) -> Result<Self, HostIdError> {
-                Self::new(value)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(value: $name) -> Self {
-                value.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
+        text_form!($name, Self::new, HostIdError);
     };
 }
 
