@@ -61,3 +61,18 @@ fn an_unknown_provider_names_those_that_can_be_tried() {
         "{error}"
     );
 }
+
+#[cfg(feature = "host-fake")]
+#[test]
+fn the_simulated_hosts_pass_the_suite_of_maintenance() {
+    let (code, out, _) = conformance(&["host-fake", "-o", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["failed"], &report["skipped"]), (0, &0.into(), &0.into()), "{out}");
+    assert!(report["ok"].as_u64().unwrap() > 100, "{out}");
+    let case = "lock_hold::a_hold_outlives_its_lease";
+    let (code, out, _) = conformance(&["host-fake", "--case", case]);
+    assert_eq!((code, out), (0, format!("ok {case}\n1 ok, 0 failed, 0 skipped\n")));
+    let (code, _, error) = conformance(&["host-fake", "--case", "adoption::adopt_only_makes_no_lease"]);
+    assert_eq!(code, 1);
+    assert!(error.contains("no case \"adoption::adopt_only_makes_no_lease\""), "{error}");
+}

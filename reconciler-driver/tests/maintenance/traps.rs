@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use executor_api::host::{BondMode, EvictionSetting, EvictionStrategy};
 use executor_host_fake::{
-    CallKind, Fault, Incident, MigrationFate, Rule, Scenario, StorageManner, TimedIncident,
+    CallKind, Fault, Incident, MigrationFate, Rule, Scenario, StorageManner, TimedIncident, VmSpec,
 };
 use reconciler_core::maintenance::{IoPolicy, Phase, PlanState, Recovery};
 use reconciler_driver::maintenance::MaintenanceDriver;
@@ -13,18 +13,27 @@ use crate::bench::{Bench, HOUR, busy, member, r1, v, w};
 
 /// Lets something befall the world when the plan first enters a phase, and drives on to the end.
 fn befalls(scenario: &Scenario, phase: Phase, incidents: &[Incident]) -> (Bench, MaintenanceDriver) {
+    befalls_when(scenario, |_, state| state.phase == phase, incidents)
+}
+
+/// The same, once this holds.
+fn befalls_when(
+    scenario: &Scenario,
+    when: impl Fn(&Bench, &PlanState) -> bool,
+    incidents: &[Incident],
+) -> (Bench, MaintenanceDriver) {
     let mut bench = Bench::new(scenario, IoPolicy::Continue);
     let mut driver = bench.start();
     let (world, mut done) = (bench.world.clone(), false);
     bench.drive(&mut driver, HOUR, |driver, _| {
-        if driver.state().phase == phase && !done {
+        if !done && when(&bench, driver.state()) {
             done = true;
             for incident in incidents {
                 world.befall(incident);
             }
         }
     });
-    assert!(done, "never in {phase}: {}", bench.told());
+    assert!(done, "it never came to that: {}", bench.told());
     bench.check(driver.state());
     (bench, driver)
 }
@@ -54,12 +63,27 @@ fn h20_a_mode_reported_and_not_there_stops_before_the_second_host() {
     }
 }
 
+/// Both sides have been told to connect, and are in sync.
+fn together(bench: &Bench, state: &PlanState) -> bool {
+    state.phase == Phase::ResumeDrbd && state.reconnected.len() == 2 && bench.world.is_in_sync()
+}
+
 #[test]
 fn h21_blocks_out_of_sync_on_one_side_are_never_waited_away() {
-    for phase in [Phase::RestoreMigration, Phase::ReleaseLock] {
-        let bits = Incident::BitsAppear { resource: r1(), host: w(2), blocks: 3 };
-        let (bench, driver) = befalls(&busy(), phase, &[bits]);
+    let bits = || Incident::BitsAppear { resource: r1(), host: w(2), blocks: 3 };
+    let (bench, driver) = befalls_when(&busy(), together, &[bits()]);
+    assert!(driver.state().phase < Phase::RestoreMigration, "{}", bench.told());
+    assert_eq!(bench.deeds("restore"), 0, "no machine is let go: {}", bench.told());
+    for (phase, restored) in [(Phase::RestoreMigration, 0), (Phase::ReleaseLock, 2)] {
+        let (bench, driver) = befalls(&busy(), phase, &[bits()]);
         assert_eq!(driver.state().phase, phase, "{}", bench.told());
+        assert_eq!(bench.deeds("restore"), restored, "{}", bench.told());
+        let storage = [1, 2].map(|number| bench.world.storage(&w(number)).unwrap());
+        let counts = storage.map(|side| {
+            let resource = &side.resources[&r1()];
+            resource.connections.values().next().unwrap().volumes[&0].out_of_sync_kib
+        });
+        assert_eq!(counts, [Some(0), Some(12)], "one side sees nothing");
         assert!(bench.world.lock().hold.is_some());
     }
 }
@@ -72,6 +96,23 @@ fn h22_a_split_brain_seen_by_one_side_freezes_the_plan_at_once() {
     let (mut bench, mut driver) = befalls(&scenario, Phase::FlipNode2, &[diverges]);
     assert_eq!((driver.state().phase, driver.state().retries), (Phase::FlipNode2, 0), "{}", bench.told());
     bench.is_frozen(&mut driver);
+    // After the reconnect: one side stands alone and says why, the other waits and says nothing.
+    let one_sided = [
+        Incident::StandAlone { resource: r1(), host: w(1) },
+        Incident::SplitBrainAnnounced { resource: r1(), host: w(1) },
+    ];
+    let (mut bench, mut driver) = befalls_when(&busy(), together, &one_sided);
+    let state = |number: u8, peer: u8| {
+        let side = bench.world.storage(&w(number)).unwrap();
+        (side.resources[&r1()].connections[&w(peer)].state.to_string(), side.split_brain_seen.unwrap().len())
+    };
+    assert_eq!((state(1, 2), state(2, 1)), (("StandAlone".to_owned(), 1), ("Connecting".to_owned(), 0)));
+    assert_eq!((driver.state().phase, driver.state().retries), (Phase::ResumeDrbd, 0), "{}", bench.told());
+    bench.is_frozen(&mut driver);
+    // The other side does not answer at all.
+    let (bench, driver) = befalls_when(&busy(), together, &[Incident::HostDies { host: w(2) }]);
+    assert_eq!(driver.state().recovery, Recovery::Escalated, "{}", bench.told());
+    assert!(bench.world.lock().hold.is_some() && bench.deeds("restore") == 0);
 }
 
 #[test]
@@ -105,7 +146,20 @@ fn h24_migrations_that_do_not_end_or_come_back_hold_the_plan() {
         let mut bench = Bench::new(&scenario, IoPolicy::Continue);
         let state = bench.finish();
         assert_eq!(state.phase == Phase::Complete, completes, "{fate:?}: {}", bench.told());
+        if fate == MigrationFate::WinsTheRace {
+            let now = bench.world.vms().vms[&v(1)].running.clone().unwrap().node;
+            assert_eq!((now, state.vm_originals[&v(1)].placement.clone().unwrap().0), (w(2), w(2)));
+        }
     }
+    // The migration ends at last, and the mark that is left from an earlier drain brings the next one.
+    let mut scenario = busy();
+    let stuck = MigrationFate::Stuck { ends_after: Some(Duration::from_mins(5)) };
+    let migrates = Incident::Migrates { vm: v(1), to: w(2), fate: stuck, past_the_shield: false };
+    scenario.incidents.push(at(migrates));
+    scenario.incidents.push(at(Incident::EvacuationMark { vm: v(1), marked: true }));
+    let mut bench = Bench::new(&scenario, IoPolicy::Continue);
+    let state = bench.finish();
+    assert_eq!((state.phase == Phase::Complete, bench.deeds("disconnect")), (false, 0), "{}", bench.told());
     let mut scenario = busy();
     scenario.incidents.push(at(Incident::EvacuationMark { vm: v(1), marked: true }));
     let mut bench = Bench::new(&scenario, IoPolicy::Continue);
@@ -131,6 +185,27 @@ fn h25_a_pin_that_is_not_in_effect_holds_the_plan_and_originals_survive_a_restar
     let machines = bench.world.vms().vms;
     assert_eq!(machines[&v(1)].declared, EvictionSetting::Set(EvictionStrategy::LiveMigrate));
     assert_eq!(machines[&v(2)].declared, EvictionSetting::Unset);
+}
+
+#[test]
+fn h25_a_machine_that_appears_late_and_pods_that_are_evicted_stop_the_plan_before_a_flip() {
+    let late = VmSpec {
+        name: v(3),
+        resources: [r1()].into(),
+        runs_on: Some(w(1)),
+        eviction: Some(EvictionStrategy::LiveMigrate),
+        running_eviction: None,
+        writes_every: None,
+    };
+    let appears = Incident::Appears { vm: Box::new(late) };
+    let (bench, driver) = befalls(&busy(), Phase::DrainSatellite, &[appears]);
+    assert_ne!(driver.state().recovery, Recovery::Forward, "{}", bench.told());
+    assert_eq!(bench.deeds("balance-rr"), 0, "{}", bench.told());
+    let evicts = Rule::new(CallKind::Drain, Fault::EvictsMachines).host(&w(1));
+    let (bench, state) = with_fault(evicts);
+    assert!(bench.world.fired().contains_key("evicts-machines"));
+    assert_eq!(bench.deeds("balance-rr"), 0, "{}", bench.told());
+    assert_ne!(state.recovery, Recovery::Forward);
 }
 
 #[test]
