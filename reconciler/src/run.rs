@@ -6,6 +6,7 @@
 pub(crate) mod adopt;
 pub(crate) mod client;
 pub(crate) mod dir;
+pub(crate) mod holder;
 pub(crate) mod intent;
 pub(crate) mod live;
 pub(crate) mod lock;

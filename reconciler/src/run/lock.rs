@@ -4,24 +4,12 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::cli::failure::{Failure, remedy};
 use crate::run::dir::RunDir;
-use crate::run::uid;
-
-/// Who holds a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holder {
-    /// The process.
-    pub(crate) pid: u32,
-    /// Since when, RFC 3339.
-    pub(crate) since: String,
-    /// Drawn anew by each holder: a process id may come again, this does not.
-    pub(crate) nonce: String,
-}
+use crate::run::holder::Holder;
 
 /// A held lock. Dropping it lets go.
 #[derive(Debug)]
@@ -33,7 +21,9 @@ pub(crate) struct Lock {
 #[derive(Debug)]
 pub(crate) enum LockError {
     /// Somebody holds it; who, if the file says.
-    Held(Option<Holder>),
+    Held(Option<Box<Holder>>),
+    /// Nobody holds it here; one of another host never let go of it.
+    Elsewhere(Box<Holder>, PathBuf),
     /// The file cannot be used.
     Failed(Failure),
 }
@@ -46,9 +36,17 @@ impl LockError {
             Self::Held(None) => Failure::refused(format!(
                 "run {run} is being driven by another process; stop that one first, or use status, scale and the like"
             )),
-            Self::Held(Some(Holder { pid, since, .. })) => Failure::refused(format!(
-                "run {run} is being driven by process {pid} since {since}; stop that one first (kill {pid}), or use \
-                 status, scale and the like while it drives"
+            Self::Held(Some(holder)) => {
+                let pid = holder.pid;
+                Failure::refused(format!(
+                    "run {run} is being driven by {holder}; stop that one first (kill {pid}), or use status, scale \
+                     and the like while it drives"
+                ))
+            }
+            Self::Elsewhere(holder, file) => Failure::refused(format!(
+                "run {run} was driven by {holder} and was never let go of; whether that one still drives cannot be \
+                 seen from this host. Make sure that it does not, then remove {} and start again",
+                file.display()
             )),
         }
     }
@@ -79,7 +77,7 @@ impl Lock {
                     std::thread::sleep(Duration::from_millis(20));
                     continue;
                 }
-                Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(dir))),
+                Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(dir).map(Box::new))),
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
             // The last holder may have removed the file between our opening and our locking it.
@@ -88,11 +86,12 @@ impl Lock {
                 Ok(there) if there.ino() == ours.ino() && there.dev() == ours.dev() => {}
                 _ => continue,
             }
-            let holder = Holder {
-                pid: std::process::id(),
-                since: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-                nonce: uid::mint().map_err(LockError::Failed)?,
-            };
+            // A lock of this kernel ends with its holder, so that what the file says here is of no account. Another
+            // host's may be one that this file system does not show.
+            if let Some(left) = read(dir).filter(Holder::is_elsewhere) {
+                return Err(LockError::Elsewhere(Box::new(left), dir.lock()));
+            }
+            let holder = Holder::me().map_err(LockError::Failed)?;
             let text = serde_json::to_string(&holder).map_err(|error| failed(error.into()))?;
             file.set_len(0).map_err(failed)?;
             file.rewind().map_err(failed)?;
@@ -117,6 +116,11 @@ pub(crate) fn holder(dir: &RunDir) -> Option<Holder> {
         Err(TryLockError::WouldBlock) => {}
         Ok(()) | Err(TryLockError::Error(_)) => return None,
     }
+    read(dir)
+}
+
+/// Whom the file names; nobody, once its holder let go of it in good order.
+fn read(dir: &RunDir) -> Option<Holder> {
     let text = std::fs::read_to_string(dir.lock()).ok()?;
     serde_json::from_str(&text).ok()
 }
@@ -126,16 +130,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_holder_is_refused_with_the_first_ones_pid() {
+    fn a_second_holder_is_refused_and_told_all_of_the_first() {
         let root = tempfile::tempdir().unwrap();
         let dir = RunDir::of(root.path(), "demo");
         dir.create().unwrap();
         assert_eq!(holder(&dir), None);
         let lock = Lock::take(&dir).unwrap();
         let refusal = Lock::take(&dir).unwrap_err().refusal("demo");
-        assert!(refusal.message.contains(&std::process::id().to_string()), "{}", refusal.message);
+        let first = holder(&dir).unwrap();
+        for part in [&first.pid.to_string(), &first.host, &first.started, &first.since, &first.nonce] {
+            assert!(
+                !part.is_empty() && refusal.message.contains(part.as_str()),
+                "{part}: {}",
+                refusal.message
+            );
+        }
         drop(lock);
         assert_eq!(holder(&dir), None);
+        Lock::take(&dir).unwrap();
+    }
+
+    /// A run whose lock's file says this and is held by nobody.
+    fn left(root: &tempfile::TempDir, holder: &Holder) -> RunDir {
+        let dir = RunDir::of(root.path(), "demo");
+        dir.create().unwrap();
+        std::fs::write(dir.lock(), serde_json::to_string(holder).unwrap()).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_dead_holder_is_in_nobodys_way_even_if_its_pid_came_again() {
+        let root = tempfile::tempdir().unwrap();
+        // This very process lives and has that id; it does not hold the lock.
+        let dead = Holder { nonce: "another".to_owned(), ..Holder::me().unwrap() };
+        let dir = left(&root, &dead);
+        assert_eq!(holder(&dir), None);
+        let _lock = Lock::take(&dir).unwrap();
+        assert_ne!(holder(&dir).unwrap().nonce, dead.nonce);
+    }
+
+    #[test]
+    fn what_another_host_left_is_refused_with_what_to_do() {
+        let root = tempfile::tempdir().unwrap();
+        let there = Holder { host: "far-away".to_owned(), boot: "b".to_owned(), ..Holder::me().unwrap() };
+        let dir = left(&root, &there);
+        let refusal = Lock::take(&dir).unwrap_err().refusal("demo");
+        assert!(
+            refusal.message.contains("far-away") && refusal.message.contains("remove"),
+            "{}",
+            refusal.message
+        );
+        assert_eq!(read(&dir), Some(there), "refused, and left as it was");
+        std::fs::remove_file(dir.lock()).unwrap();
         Lock::take(&dir).unwrap();
     }
 }
