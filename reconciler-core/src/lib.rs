@@ -23,7 +23,7 @@ pub use cluster::hold::{Hold, HoldBy, Holds};
 pub use cluster::interrupt::interrupt;
 pub use cluster::node::{NodeDecision, NodeStep, reconcile_node};
 pub use cluster::plan::{NodeAction, PlanExtra, PlannedEffect, ReconcilePlan, Waiting};
-pub use cluster::policy::{PolicyExtra, RetryPolicy};
+pub use cluster::policy::{OrphanPolicy, PolicyExtra, RetryPolicy};
 pub use cluster::reconcile::{
     ReconcileError, decide_slot, is_converged, reconcile, reconcile_slots, slot_converged,
 };

@@ -10,14 +10,14 @@ use std::time::{Duration, SystemTime};
 
 use executor_api::outcome::EffectFailure;
 use executor_api::{
-    AttemptKey, Begin, EffectOutcome, EffectSuccess, ExecutorError, ExecutorErrorKind, Ledger, Listing,
-    LogicalNodeId, NodeAttemptId, ObservationSink, OperationId, OperationKind, OperationReport, ProviderName,
-    RunId, Timer, Visibility,
+    AttemptKey, Begin, EffectOutcome, EffectSuccess, ExecutorError, ExecutorErrorKind, LeaseId, Ledger,
+    Listing, LogicalNodeId, NodeAttemptId, ObservationSink, OperationId, OperationKind, OperationReport,
+    ProviderName, RunId, Timer, Visibility,
 };
 use reconciler_core::ClusterShape;
 use tracing::Instrument as _;
 
-use crate::driver::{Attachment, DriverInput, EffectCall, PassReport};
+use crate::driver::{Attachment, DriverInput, EffectCall, PassReport, Sweep};
 use crate::executors::ExecutorTable;
 
 pub(crate) mod contained;
@@ -40,6 +40,8 @@ pub enum TaskKey {
     Listing(ProviderName),
     /// Telling a provider which slots remain.
     Retaining(ProviderName),
+    /// Ending a lease of an attempt that is over.
+    Sweeping(ProviderName, LeaseId),
 }
 
 /// A call to an executor, to be polled to its end or dropped.
@@ -70,6 +72,7 @@ enum Answer {
     Hearing(Ended<Result<(), ExecutorError>>),
     Listing(Ended<Result<Listing, ExecutorError>>),
     Retaining(Ended<Result<(), ExecutorError>>),
+    Sweeping(Ended<Result<(), ExecutorError>>),
 }
 
 /// What a shell is to do, in the order given.
@@ -166,6 +169,9 @@ impl Dispatcher {
         for call in std::mem::take(&mut report.effects) {
             orders.extend(self.submit(call, now));
         }
+        for sweep in std::mem::take(&mut report.sweeps) {
+            orders.push(self.end_orphan(sweep));
+        }
         if std::mem::take(&mut report.reaped) {
             orders.extend(self.retain(&slots(), timeout).into_iter().map(Order::Poll));
         }
@@ -227,6 +233,21 @@ impl Dispatcher {
             message: format!("{} was stopped at its deadline", running.kind),
         };
         self.ledger.finish(&self.run, operation, Err(failure), lands_until);
+    }
+
+    /// Ends a lease that belongs to no attempt any more.
+    fn end_orphan(&self, sweep: Sweep) -> Order {
+        let Sweep { provider, orphan, deadline } = sweep;
+        let lease = orphan.lease.lease_id.clone();
+        let Some(leases) = self.executors.provider(&provider).map(Arc::clone) else {
+            let error = Some(format!("provider {provider} is not built in"));
+            return Order::Tell(Box::new(DriverInput::Swept { provider, lease, error }));
+        };
+        let context = orphan.context(deadline);
+        let span = tracing::info_span!("sweep", %provider, %lease);
+        let call = async move { leases.destroy(&context, &orphan.lease).await };
+        let call = contained(call, Some(self.timer.sleep_until(deadline)));
+        Order::Poll(task(TaskKey::Sweeping(provider, lease), call, Answer::Sweeping, span))
     }
 
     /// Tells every provider which slots remain, so that it may free what belonged to others.
@@ -296,7 +317,7 @@ impl Dispatcher {
         let mut inputs = Vec::new();
         let panicked = match &end.answer {
             Answer::Operation(ended) => ended.panicked(),
-            Answer::Hearing(ended) | Answer::Retaining(ended) => ended.panicked(),
+            Answer::Hearing(ended) | Answer::Retaining(ended) | Answer::Sweeping(ended) => ended.panicked(),
             Answer::Listing(ended) => ended.panicked(),
         };
         if panicked {
@@ -334,9 +355,18 @@ impl Dispatcher {
                     tracing::warn!(%provider, "could not free what belonged to reaped slots: {problem}");
                 }
             }
+            (TaskKey::Sweeping(provider, lease), Answer::Sweeping(ended)) => {
+                let done = matches!(ended, Ended::Returned(Ok(())));
+                let error = (!done).then(|| ended.problem("ended nothing"));
+                inputs.push(DriverInput::Swept { provider, lease, error });
+            }
             // A task answers for what it was made for.
             (
-                TaskKey::Operation(_) | TaskKey::Hearing(_) | TaskKey::Listing(_) | TaskKey::Retaining(_),
+                TaskKey::Operation(_)
+                | TaskKey::Hearing(_)
+                | TaskKey::Listing(_)
+                | TaskKey::Retaining(_)
+                | TaskKey::Sweeping(..),
                 _,
             ) => {}
         }

@@ -28,17 +28,20 @@ mod inputs;
 mod listing;
 mod pass;
 mod restore;
+mod sweep;
 mod tape;
 
 pub use desired::DesiredChange;
 pub use guard::{Distrust, Distrusted};
 pub use inputs::{DriverInput, UnknownSlot};
+pub use sweep::Sweep;
 pub use tape::{Difference, Playback, TapeBegin, TapeEntry, replay};
 
 use admission::Admission;
 use guard::Guard;
 use index::Index;
 use listing::Sightings;
+use sweep::Sweeps;
 
 /// Which executors serve a node: names, to be looked up in an [`ExecutorTable`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,6 +110,8 @@ pub struct PassReport {
     pub attach: Vec<Attachment>,
     /// Effects whose commit was confirmed; submit them now. Those recorded in this pass are not among them.
     pub effects: Vec<EffectCall>,
+    /// Leases of attempts that are over, to be ended.
+    pub sweeps: Vec<Sweep>,
     /// Slots were reaped: what belonged to them may be freed.
     pub reaped: bool,
     /// What to make durable, then to confirm by [`DriverInput::Committed`].
@@ -139,6 +144,7 @@ pub struct ClusterDriver {
     settled: BTreeSet<LogicalNodeId>,
     admission: Admission,
     sightings: Sightings,
+    sweeps: Sweeps,
     guard: Guard,
     /// When the safety tick is due, and the last slot it looked at.
     next_tick: Option<SystemTime>,
@@ -233,6 +239,7 @@ impl ClusterDriver {
             settled: BTreeSet::new(),
             admission: Admission::default(),
             sightings: Sightings::default(),
+            sweeps: Sweeps::default(),
             guard: Guard::default(),
             tick_cursor: None,
             shape_pending: true,
@@ -353,6 +360,7 @@ impl ClusterDriver {
                 || self.shape_pending
                 || !self.released.is_empty()
                 || !self.stops.is_empty()
+                || !self.sweeps.wanted.is_empty()
                 || (self.has_changes() && self.held.is_empty()))
     }
 

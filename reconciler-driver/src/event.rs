@@ -108,6 +108,22 @@ pub enum Happening {
         /// Whose it says it is.
         owner: String,
     },
+    /// An orphan was ended, as the run allows.
+    OrphanDestroyed {
+        /// Who leased it.
+        provider: ProviderName,
+        /// Which one.
+        lease: LeaseId,
+    },
+    /// An orphan could not be ended; the next sweep tries again.
+    OrphanLeft {
+        /// Who leases it.
+        provider: ProviderName,
+        /// Which one.
+        lease: LeaseId,
+        /// What the provider said.
+        reason: String,
+    },
     /// Two live leases were seen for one attempt: that must not happen, and the slot is held.
     Breach {
         /// Which ones.
@@ -149,6 +165,8 @@ impl Happening {
             Self::ReplaceRequested => "replace-requested",
             Self::ForeignLease { .. } => "foreign-lease",
             Self::Orphan { .. } => "orphan",
+            Self::OrphanDestroyed { .. } => "orphan-destroyed",
+            Self::OrphanLeft { .. } => "orphan-left",
             Self::Breach { .. } => "breach",
             Self::ListingFailed { .. } => "listing-failed",
             Self::ListingRecovered { .. } => "listing-recovered",
@@ -176,6 +194,10 @@ impl fmt::Display for Happening {
             Self::ReplaceRequested => f.write_str("by operator"),
             Self::ForeignLease { provider, lease, owner } | Self::Orphan { provider, lease, owner } => {
                 write!(f, "lease {lease} of {provider} belongs to {owner}")
+            }
+            Self::OrphanDestroyed { provider, lease } => write!(f, "lease {lease} of {provider} is gone"),
+            Self::OrphanLeft { provider, lease, reason } => {
+                write!(f, "lease {lease} of {provider} is still there: {reason}")
             }
             Self::Breach { leases } => {
                 write!(f, "{} live leases for one attempt:", leases.len())?;

@@ -32,7 +32,7 @@ pub mod store;
 
 pub use driver::{
     Attachment, ClusterDriver, DesiredChange, Difference, Distrust, Distrusted, DriverInput, EffectCall,
-    PassReport, Playback, Route, TapeBegin, TapeEntry, UnknownSlot, replay,
+    PassReport, Playback, Route, Sweep, TapeBegin, TapeEntry, UnknownSlot, replay,
 };
 pub use error::{DesiredRejected, DriverError};
 pub use event::{Counters, Event, Happening};

@@ -4,9 +4,13 @@
 //! An attempt that the stored state has given out and that fills no slot never comes back. So what is found with
 //! state that was read at any time is an orphan for ever, whoever drives meanwhile.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use executor_api::{AttemptKey, LeaseFacts, LeaseOwner, Life, Listing, RunId, Visibility};
+use executor_api::{
+    AttemptKey, CandidateIndex, LeaseFacts, LeaseOwner, Life, Listing, OperationContext,
+    OperationId, RunId, SlotGroup, Visibility,
+};
 use reconciler_core::ClusterState;
 
 /// One lease without an attempt.
@@ -34,6 +38,20 @@ pub enum OrphanAge {
     },
     /// The provider does not say when it was made.
     Unknown,
+}
+
+impl Orphan {
+    /// On whose behalf it is ended: that of the attempt it was made for, which has no operation of that number.
+    pub fn context(&self, deadline: SystemTime) -> OperationContext {
+        let slot = &self.attempt.node;
+        OperationContext {
+            attempt: self.attempt.clone(),
+            operation: OperationId { attempt: self.attempt.attempt, sequence: u64::MAX },
+            candidate: CandidateIndex::default(),
+            deadline,
+            group: SlotGroup { group: slot.group(), slots: Arc::from([slot.clone()]) },
+        }
+    }
 }
 
 /// The orphans of a run in a listing. One that may lack something, or with a state that has forgotten attempts,

@@ -156,6 +156,7 @@ fn draw_policy(dice: &mut Dice, behaviour: &FakeBehaviour) -> RetryPolicy {
             tick_every: dice.pick(&[Duration::from_secs(10), NO_TICK]),
             create_share: dice.pick(&[64, 64, 64, 1]),
             cleanup_share: dice.pick(&[64, 64, 64, 1]),
+            ..PolicyExtra::default()
         },
     }
 }

@@ -115,6 +115,7 @@ fn kind_of(input: &DriverInput) -> Option<([&'static str; 4], Option<LogicalNode
         | DriverInput::Release { .. }
         | DriverInput::Replace { .. }
         | DriverInput::Annotate { .. }
+        | DriverInput::Swept { .. }
         | DriverInput::Panicked
         | DriverInput::Committed(_)
         | DriverInput::CommitFailed(_)

@@ -37,10 +37,32 @@ pub struct PolicyExtra {
     pub observe_every: Duration,
     /// Time between two passes that nothing asked for.
     pub tick_every: Duration,
+    /// Time between two sweeps for leases of attempts that are over.
+    #[serde(default = "sweep_every")]
+    pub sweep_every: Duration,
+    /// What becomes of such a lease.
+    #[serde(default)]
+    pub orphans: OrphanPolicy,
     /// How many creates, lookups and starts one provider is given at once.
     pub create_share: u32,
     /// How many cancels and destroys one provider is given at once.
     pub cleanup_share: u32,
+}
+
+/// What becomes of a lease whose attempt is over and that nobody will ever ask for again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrphanPolicy {
+    /// It is reported.
+    #[default]
+    Report,
+    /// It is reported, and destroyed once it is old enough and was seen in several sweeps in a row.
+    Destroy,
+}
+
+/// Not often: an orphan costs money, not correctness.
+fn sweep_every() -> Duration {
+    Duration::from_mins(1)
 }
 
 impl Default for PolicyExtra {
@@ -52,6 +74,8 @@ impl Default for PolicyExtra {
             stable_after: Duration::ZERO,
             observe_every: Duration::from_secs(10),
             tick_every: Duration::from_secs(10),
+            sweep_every: sweep_every(),
+            orphans: OrphanPolicy::default(),
             create_share: 64,
             cleanup_share: 64,
         }

@@ -4,8 +4,8 @@
 use std::time::SystemTime;
 
 use executor_api::{
-    AttemptIdentity, AttemptKey, EffectFailure, ExecutorErrorKind, Listing, LogicalNodeId, NodeAttemptId,
-    NodeObservation, ObservationReport, OperationId, OperationReport, ProviderName,
+    AttemptIdentity, AttemptKey, EffectFailure, ExecutorErrorKind, LeaseId, Listing, LogicalNodeId,
+    NodeAttemptId, NodeObservation, ObservationReport, OperationId, OperationReport, ProviderName,
 };
 use reconciler_core::{Folded, Hold, HoldBy};
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,15 @@ pub enum DriverInput {
         provider: ProviderName,
         /// What it holds, or what it said.
         listing: Result<Listing, String>,
+    },
+    /// The end of an orphan was tried.
+    Swept {
+        /// Who leased it.
+        provider: ProviderName,
+        /// Which one.
+        lease: LeaseId,
+        /// Why it is still there, if it is.
+        error: Option<String>,
     },
     /// An effect could not be handed to its executor: nothing was made.
     SubmitFailed {
@@ -97,6 +106,7 @@ impl ClusterDriver {
             DriverInput::Outcome { node, attempt, report } => self.outcome(&node, attempt, report),
             DriverInput::Observation(report) => self.observation(report),
             DriverInput::Listing { provider, listing } => self.listed(provider, listing),
+            DriverInput::Swept { provider, lease, error } => self.swept(provider, lease, error),
             DriverInput::SubmitFailed { node, operation, error } => {
                 self.counters.submit_failures += 1;
                 self.never_sent(&node, operation, error);

@@ -69,6 +69,7 @@ impl ClusterDriver {
         }
         self.sightings.told.insert(provider.clone(), strange);
         self.doubled(&provider, live);
+        self.sweep(&provider, &listing);
         if listing.complete {
             self.missing(&provider, &listing, &seen);
         }

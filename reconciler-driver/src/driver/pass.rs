@@ -56,6 +56,7 @@ impl ClusterDriver {
             attach: std::mem::take(&mut self.attach),
             detach: std::mem::take(&mut self.detach),
             retired: std::mem::take(&mut self.retired),
+            sweeps: std::mem::take(&mut self.sweeps.wanted),
             reaped: std::mem::take(&mut self.reaped),
             events: std::mem::take(&mut self.events),
             requeue_at: self.next_wakeup(),

@@ -159,6 +159,12 @@ fn lines(report: &PassReport) -> Vec<String> {
         let (operation, kind) = (call.context.operation, call.command.kind());
         lines.push(format!("send {} {operation} {kind} by {:?}", call.node, call.context.deadline));
     }
+    lines.extend(
+        report
+            .sweeps
+            .iter()
+            .map(|sweep| format!("sweep {} of {}", sweep.orphan.lease.lease_id, sweep.orphan.attempt)),
+    );
     if let Some(commit) = &report.commit {
         let (stored, gone) = (commit.upserted.len(), commit.removed.len());
         lines.push(format!("commit {}: {stored} stored, {gone} gone", commit.seq));

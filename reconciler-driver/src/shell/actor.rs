@@ -385,7 +385,9 @@ impl Actor {
         let (id, mail, key) = (self.spawned, self.mail.clone(), task.key.clone());
         let before = match &key {
             TaskKey::Operation(operation) => self.ending.remove(&operation.attempt).unwrap_or_default(),
-            TaskKey::Hearing(_) | TaskKey::Listing(_) | TaskKey::Retaining(_) => Vec::new(),
+            TaskKey::Hearing(_) | TaskKey::Listing(_) | TaskKey::Retaining(_) | TaskKey::Sweeping(..) => {
+                Vec::new()
+            }
         };
         let task = tokio::spawn(async move {
             for ending in before {

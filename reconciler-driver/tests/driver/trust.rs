@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use executor_api::{
-    AttemptKey, LeaseProvider, Listing, NodeAttemptId, ProviderName, RunId, Timer, Visibility,
+    AttemptKey, LeaseId, LeaseProvider, Listing, NodeAttemptId, ProviderName, RunId, Timer, Visibility,
 };
 use executor_fake::{CallKind, FakeBehaviour, FakeWorld, Fault, Rule};
-use reconciler_core::{ClusterShape, Expanded};
+use reconciler_core::{ClusterShape, Expanded, OrphanPolicy, PolicyExtra, RetryPolicy};
 use reconciler_driver::adopt::state_from_listings;
 use reconciler_driver::runner::Settled;
 use reconciler_driver::{
@@ -181,6 +181,68 @@ fn a_lease_is_an_orphan_when_its_attempt_is_over_and_may_go_when_it_is_old_enoug
     assert_eq!(orphans(&stage), [("n-0 a1".to_owned(), OrphanAge::TooYoung { until })]);
     stage.runner.run_for(secs(50)).unwrap();
     assert_eq!(orphans(&stage), [("n-0 a1".to_owned(), OrphanAge::Enough)]);
+}
+
+/// A run whose a1 and a2 are over and whose leases were planted again: one of its own, one of another uid.
+fn with_strays(orphans: OrphanPolicy) -> (Stage, LeaseId, LeaseId) {
+    let extra = PolicyExtra { orphans, ..policy().extra };
+    let mut stage = Stage::with(
+        shape(1, vec![group("n", 2, 1)]),
+        RetryPolicy { extra, ..policy() },
+        FakeBehaviour::instant(),
+    );
+    stage.settle(60);
+    stage.ask(shape(2, vec![group("n", 2, 2)]));
+    stage.settle(60);
+    let own = stage.world.plant(&key("n-0", 1));
+    let other = stage.world.plant(&AttemptKey { run: RunId::new("demo", "u2").unwrap(), ..key("n-0", 1) });
+    (stage, own, other)
+}
+
+fn exist(stage: &Stage, lease: &LeaseId) -> bool {
+    stage.world.existing_leases().iter().any(|found| found.id == *lease)
+}
+
+#[test]
+fn a_sweep_reports_an_orphan_and_by_default_destroys_none() {
+    let (mut stage, own, other) = with_strays(OrphanPolicy::Report);
+    stage.runner.run_for(secs(3600)).unwrap();
+    assert!(exist(&stage, &own) && exist(&stage, &other));
+    assert_eq!((stage.steps("orphan"), stage.steps("orphan-destroyed")), (1, 0));
+}
+
+#[test]
+fn a_sweep_that_may_destroys_an_orphan_that_is_old_enough_and_was_seen_twice_and_no_other() {
+    let (mut stage, own, other) = with_strays(OrphanPolicy::Destroy);
+    // Too young until its create could neither land nor show any more: the timeout of a call here.
+    stage.runner.run_for(secs(30)).unwrap();
+    assert!(exist(&stage, &own), "{}", stage.trace());
+    stage.runner.run_for(secs(180)).unwrap();
+    assert!(!exist(&stage, &own), "{}", stage.trace());
+    assert!(exist(&stage, &other), "another run's is never touched");
+    assert_eq!(stage.steps("orphan-destroyed"), 1);
+    assert_eq!(stage.world.existing_leases().len(), 3);
+    // The sweep of a driver that has just begun does not count for two.
+    let stray = stage.world.plant(&key("n-1", 2));
+    stage.runner.run_for(secs(45)).unwrap();
+    stage.runner.crash().unwrap();
+    stage.runner.run_for(secs(30)).unwrap();
+    assert!(exist(&stage, &stray), "{}", stage.trace());
+    stage.runner.run_for(secs(120)).unwrap();
+    assert!(!exist(&stage, &stray), "{}", stage.trace());
+    assert_eq!(stage.world.breaches(), []);
+}
+
+#[test]
+fn a_sweep_that_could_not_destroy_says_so_and_tries_again() {
+    let (mut stage, own, _) = with_strays(OrphanPolicy::Destroy);
+    stage.script(
+        Rule::new(CallKind::Destroy, Fault::Unavailable).always().until(stage.timer.now() + secs(300)),
+    );
+    stage.runner.run_for(secs(290)).unwrap();
+    assert!(exist(&stage, &own) && stage.steps("orphan-left") >= 2, "{}", stage.trace());
+    stage.runner.run_for(secs(120)).unwrap();
+    assert!(!exist(&stage, &own), "{}", stage.trace());
 }
 
 #[test]

@@ -1,14 +1,23 @@
 //! `reconciler destroy` (alias `down`): remove every node, then the run's state. Success means that nothing is
 //! left.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use executor_api::{LeaseOwner, Life};
+use reconciler::providers;
+use reconciler_driver::TokioTimer;
+
 use super::args::Global;
 use super::drive::{Following, carry_out};
 use super::failure::{Code, Failure};
 use super::follow::{Ended, conclude};
+use super::orphans::in_use;
 use super::output::{confirm, line};
+use crate::run::adopt::list;
 use crate::run::client::Client;
 use crate::run::dir::RunDir;
-use crate::run::live::Aim;
+use crate::run::live::{Aim, site};
 use crate::run::protocol::Request;
 use crate::run::remove::remove;
 use crate::run::state::Stored;
@@ -42,11 +51,47 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     match ended {
         Ended::Converged(_) => {
             stop_driver(&dir).await?;
+            nothing_lives(&dir, &stored).await?;
             remove(&dir).await?;
             line(format!("run {} is gone", dir.run()))?;
             Ok(Code::Done)
         }
         other => conclude(other, dir.run(), args.following.timeout()),
+    }
+}
+
+/// Nothing of the run lives at any provider it used: with its state, what it knows of earlier attempts would be lost.
+async fn nothing_lives(dir: &RunDir, stored: &Stored) -> Result<(), Failure> {
+    let table = providers::executors(&site(dir, Arc::new(TokioTimer::new()))?);
+    table.acquaint(&stored.image.desired);
+    table.acquaint_with_nodes(&stored.image.state);
+    let names = in_use(stored, &[])?;
+    let lag = names.iter().map(|name| table.visibility(name, false).listing_lag).max().unwrap_or_default();
+    let patience = tokio::time::Instant::now() + lag;
+    loop {
+        let listings = list(&table, &stored.image.run, names.clone()).await?;
+        let leases = listings.values().flat_map(|listing| &listing.leases);
+        let left: Vec<_> = leases
+            .filter(|listed| matches!(listed.life, Life::Pending | Life::Live))
+            .filter(|listed| matches!(&listed.owner, LeaseOwner::Attempt(key) if key.run == stored.image.run))
+            .map(|listed| listed.lease.lease_id.to_string())
+            .collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        // A listing may show for a while what has just been destroyed.
+        if tokio::time::Instant::now() >= patience {
+            return Err(Failure {
+                code: Code::Pending,
+                message: format!(
+                    "the nodes of run {} are gone, but what earlier attempts left still lives: {}. Its state is kept; \
+                     `reconciler orphans` says what may be done about each, then destroy the run again",
+                    dir.run(),
+                    left.join(", ")
+                ),
+            });
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use executor_api::{CandidateIndex, LeaseOwner, OperationContext, OperationId, ProviderName, SlotGroup};
+use executor_api::{LeaseOwner, ProviderName};
 use reconciler::providers;
 use reconciler_driver::{ExecutorTable, Orphan, OrphanAge, TokioTimer, find_orphans};
 use serde::Serialize;
@@ -101,12 +101,13 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     Ok(if left { Code::Pending } else { Code::Done })
 }
 
-/// The providers that are declared, that hold a node, or that were named.
-fn in_use(stored: &Stored, named: &[String]) -> Result<BTreeSet<ProviderName>, Failure> {
+/// The providers that are or were declared, that hold a node, or that were named.
+pub(super) fn in_use(stored: &Stored, named: &[String]) -> Result<BTreeSet<ProviderName>, Failure> {
     let image = &stored.image;
     let declared = image.desired.groups.iter().map(|group| group.template.provider.clone());
     let holding = image.state.nodes.values().map(|node| node.record.desired.template.provider.clone());
-    let mut wanted: BTreeSet<_> = declared.chain(holding).collect();
+    let mut wanted: BTreeSet<_> =
+        declared.chain(holding).chain(stored.notes.providers.iter().cloned()).collect();
     for name in named {
         wanted.insert(ProviderName::new(name).map_err(|error| Failure::error(error.to_string()))?);
     }
@@ -120,15 +121,8 @@ async fn destroy(
     stored: &Stored,
 ) -> Result<(), String> {
     let Some(leases) = table.provider(provider) else { return Err("it is not built in".to_owned()) };
-    let key = &orphan.attempt;
     let timeout = stored.notes.policy.operation_timeout;
-    let context = OperationContext {
-        attempt: key.clone(),
-        operation: OperationId { attempt: key.attempt, sequence: u64::MAX },
-        candidate: CandidateIndex::default(),
-        deadline: SystemTime::now() + timeout,
-        group: SlotGroup { group: key.node.group(), slots: Arc::from([key.node.clone()]) },
-    };
+    let context = orphan.context(SystemTime::now() + timeout);
     match tokio::time::timeout(timeout, leases.destroy(&context, &orphan.lease)).await {
         Ok(done) => done.map_err(|error| error.summary()),
         Err(_) => Err("it did not end in time; look again".to_owned()),

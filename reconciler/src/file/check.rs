@@ -9,11 +9,11 @@ use executor_api::{
     BootSpec, GroupId, GroupPolicy, JoinSpec, NodeRole, NodeTemplate, ProviderName, RunId, RunNodeGroupSpec,
     UpdatePolicy,
 };
-use reconciler_core::{ClusterShape, NODE_LIMIT, PolicyExtra, RetryPolicy};
+use reconciler_core::{ClusterShape, NODE_LIMIT, OrphanPolicy, PolicyExtra, RetryPolicy};
 use serde_json::Value;
 
 use crate::file::duration::{DurationText, parse_duration};
-use crate::file::settings::{ClusterFile, GroupSettings};
+use crate::file::settings::{ClusterFile, GroupSettings, OrphanSetting};
 
 /// A file whose names and limits hold: what it declares, for a run whose uid is not known yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,6 +170,11 @@ fn run_policy(file: &ClusterFile, found: &mut Vec<(String, String)>) -> RetryPol
             stable_after: retry.stable_after.map_or(Duration::from_secs(10), |d| d.0),
             observe_every: above_zero("/observe/every", file.observe.every, Duration::from_secs(2)),
             tick_every: above_zero("/observe/tick", file.observe.tick, plain.extra.tick_every),
+            sweep_every: above_zero("/observe/sweep", file.observe.sweep, plain.extra.sweep_every),
+            orphans: match file.orphans {
+                OrphanSetting::Report => OrphanPolicy::Report,
+                OrphanSetting::Destroy => OrphanPolicy::Destroy,
+            },
             create_share: file.limits.creates.unwrap_or(plain.extra.create_share),
             cleanup_share: file.limits.cleanups.unwrap_or(plain.extra.cleanup_share),
         },

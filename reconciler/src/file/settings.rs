@@ -24,6 +24,21 @@ pub struct ClusterFile {
     /// How much each provider is asked to do at once.
     #[serde(default)]
     pub limits: LimitSettings,
+    /// What becomes of a lease of this run whose attempt is over: one that a lost answer or a hand behind the
+    /// driver's back left. It is reported (the default), or also destroyed once it is old enough and was seen twice.
+    #[serde(default)]
+    pub orphans: OrphanSetting,
+}
+
+/// What becomes of a lease whose attempt is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OrphanSetting {
+    /// It is reported in events and by `reconciler orphans`.
+    #[default]
+    Report,
+    /// It is reported, and destroyed.
+    Destroy,
 }
 
 /// One group of equal nodes, named `{name}-0`, `{name}-1` and so on.
@@ -112,6 +127,8 @@ pub struct ObserveSettings {
     pub every: Option<DurationText>,
     /// Time between two passes that nothing asked for. Default 10s.
     pub tick: Option<DurationText>,
+    /// Time between two sweeps for orphans. Default 1m.
+    pub sweep: Option<DurationText>,
 }
 
 /// How much each provider is asked to do at once.

@@ -53,7 +53,7 @@ fn an_unknown_key_is_named_with_those_that_are_known() {
     check(
         "run: demo\ngroup: []\n",
         expect![[r#"
-            cluster.yaml:2:1: unknown field `group`; do you mean `groups`? Known here: run, groups, retry, observe, limits
+            cluster.yaml:2:1: unknown field `group`; do you mean `groups`? Known here: run, groups, retry, observe, limits, orphans
               2 | group: []
                 | ^"#]],
     );

@@ -1,10 +1,10 @@
 //! From what a user says (a file, a scale, a destroy) to the shape that comes next: whose file it is, which
 //! generation it gets, which counts stand. Pure; `plan`, the opening of a run and a live driver use the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use executor_api::{GroupId, RunId};
+use executor_api::{GroupId, ProviderName, RunId};
 use reconciler::file::Declared;
 use reconciler_core::{ClusterShape, RetryPolicy};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,8 @@ pub(crate) struct Notes {
     pub(crate) file_counts: BTreeMap<GroupId, u32>,
     /// Counts that stand instead.
     pub(crate) overrides: BTreeMap<GroupId, Override>,
+    /// Every provider that was ever declared: what lives there of this run is found even when no node needs it now.
+    pub(crate) providers: BTreeSet<ProviderName>,
     /// The run's timing, so that commands without the file keep to it.
     pub(crate) policy: RetryPolicy,
 }
@@ -80,8 +82,15 @@ impl Intent {
         });
         let counts = overrides.iter().map(|(group, over)| (group.clone(), over.count)).collect();
         let shape = next(declared.shape(run, 1, &counts), accepted);
-        let notes =
-            Notes { file: Some(file.to_owned()), file_counts, overrides, policy: declared.policy.clone() };
+        let mut providers = notes.providers.clone();
+        providers.extend(shape.groups.iter().map(|group| group.template.provider.clone()));
+        let notes = Notes {
+            file: Some(file.to_owned()),
+            file_counts,
+            overrides,
+            providers,
+            policy: declared.policy.clone(),
+        };
         Ok(Self { shape, notes, notices })
     }
 

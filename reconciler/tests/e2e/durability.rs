@@ -171,6 +171,58 @@ fn an_orphan_is_reported_and_destroyed_only_when_asked_and_old_enough() {
     fs::remove_dir_all(&other).unwrap();
 }
 
+/// Makes a lease of an attempt of web-0 that is over, an hour old, behind the driver's back: a copy of what it had.
+/// Its directory.
+fn plant_orphan(lab: &Lab, run: &str) -> PathBuf {
+    let slot = run_dir(lab, run).join("nodes/web-0");
+    let first = fs::read_dir(&slot).unwrap().flatten().map(|entry| entry.path());
+    let first = first.into_iter().find(|path| path.join("lease.json").exists()).unwrap();
+    let record = fs::read(first.join("lease.json")).unwrap();
+    lab.ok(&["replace", "web-0", "-q"]);
+    lab.ok(&["apply", "-q", "-y", "--timeout", "60s"]);
+    let mut value: serde_json::Value = serde_json::from_slice(&record).unwrap();
+    let made = value["created_at"]["secs_since_epoch"].as_u64().unwrap();
+    value["created_at"]["secs_since_epoch"] = (made - 3600).into();
+    fs::create_dir_all(&first).unwrap();
+    fs::write(first.join("lease.json"), value.to_string()).unwrap();
+    fs::write(first.join("lock"), "").unwrap();
+    first
+}
+
+#[test]
+fn a_driver_that_may_ends_orphans_by_itself_and_says_so() {
+    let (lab, uid) = applied("swept", 2);
+    let orphan = plant_orphan(&lab, "swept");
+    let before = processes(&uid, None);
+    let text = fs::read_to_string(lab.file()).unwrap() + "observe: { every: 100ms, sweep: 200ms }\n";
+    lab.write(&text);
+    let run = lab.run();
+    let events = |what: &str| lab.ok(&["events", "--all"]).matches(what).count();
+    wait("the orphan to be reported", 20, || events(" orphan ") > 0);
+    assert!(orphan.exists(), "reported, and no more");
+    lab.write(&format!("{text}orphans: destroy\n"));
+    wait("the orphan to be gone", 30, || !orphan.exists());
+    wait("that to be told", 10, || events("orphan-destroyed") == 1);
+    assert_eq!(processes(&uid, None), before, "{}", run.output());
+}
+
+#[test]
+fn a_run_is_not_forgotten_while_something_of_it_lives() {
+    let (lab, uid) = applied("leaves", 2);
+    let orphan = plant_orphan(&lab, "leaves");
+    // However often it is asked for.
+    for _ in 0..2 {
+        let said = lab.ends(2, &["destroy", "-y", "-q", "--timeout", "30s"]);
+        assert!(said.contains("reconciler orphans") && said.contains("web-0/a1-"), "{said}");
+    }
+    assert_eq!(processes(&uid, None), [0; 0]);
+    assert!(orphan.exists() && run_dir(&lab, "leaves").join("state.db").exists());
+    // Its provider is no longer declared, and not forgotten.
+    assert!(lab.ok(&["orphans", "--destroy"]).contains("destroyed"));
+    lab.destroy();
+    assert!(!run_dir(&lab, "leaves").exists());
+}
+
 #[test]
 fn the_history_of_a_node_spans_its_attempts_and_drivers() {
     let (lab, _) = applied("history", 1);
