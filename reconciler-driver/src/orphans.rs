@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use executor_api::{
-    AttemptKey, CandidateIndex, LeaseFacts, LeaseOwner, Life, Listing, OperationContext,
-    OperationId, RunId, SlotGroup, Visibility,
+    AttemptKey, CandidateIndex, LeaseFacts, LeaseOwner, Life, Listing, OperationContext, OperationId, RunId,
+    SlotGroup, Visibility,
 };
 use reconciler_core::ClusterState;
 

@@ -123,7 +123,7 @@ pub(super) async fn run(global: &Global, args: RunArgs) -> Result<Code, Failure>
 /// A plan is driven already: what can be done about that. Ending its driver is no help.
 fn driven(name: &str, error: LockError) -> Failure {
     match error {
-        LockError::Failed(failure) => failure,
+        error @ (LockError::Failed(_) | LockError::Elsewhere(..)) => error.refusal(name),
         LockError::Held(holder) => {
             let by = holder.map_or_else(
                 || "another process".to_owned(),
