@@ -10,28 +10,29 @@ use std::task::{Context, Poll, Waker};
 use async_trait::async_trait;
 use conformance::fake::FakeHarness;
 use conformance::run_suite;
-use executor_api::world::{LeaseWorld, Trouble, lease_provider};
+use executor_api::world::{self, LeaseWorld, Session, SessionState, SessionWorld, Trouble};
 use executor_api::{
-    AttemptKey, CandidateIndex, CreateMode, CreateOutcome, Executor, ExecutorError, LeaseOwner,
-    LeaseProvider, Life, ListedLease, LogicalNodeSpec, NodeTemplate, OperationContext, OperationId,
-    ProviderName, RunId, RunNodeGroupSpec, SlotGroup, SpecProblem, Timer, Visibility,
+    AttemptKey, BootstrapSessionId, Bootstrapper, CandidateIndex, CreateMode, CreateOutcome, Executor,
+    ExecutorError, LeaseOwner, LeaseProvider, Life, ListedLease, LogicalNodeSpec, NodeTemplate,
+    OperationContext, OperationId, ProviderName, Reading, RunId, RunNodeGroupSpec, SlotGroup, SpecProblem,
+    StartOutcome, StartRequest, Timer, Visibility,
 };
-use executor_fake::FakeWorld;
+use executor_fake::{FakeWorld, SessionPhase};
 
-/// The fake's leases with nothing but the steps of a world: one listing, one make, one remove.
+/// The fake with nothing but the steps of a world: one listing, one make, one remove; one look, one start, one stop.
 #[derive(Debug)]
 struct Steps {
     world: FakeWorld,
     leases: Arc<dyn LeaseProvider>,
+    bootstrap: Arc<dyn Bootstrapper>,
     timer: Arc<dyn Timer>,
 }
 
-/// The fake with its lease half taken apart and put together again.
+/// The fake, taken apart and put together again.
 fn executor(world: &FakeWorld) -> Executor {
     let (fake, timer) = (world.executor(), Arc::clone(world.timer()));
-    let (world, leases) = (world.clone(), Arc::clone(fake.leases()));
-    let steps = Steps { world, leases, timer: Arc::clone(&timer) };
-    Executor::new(lease_provider(steps, timer), Arc::clone(fake.bootstrap()))
+    let (leases, bootstrap) = (Arc::clone(fake.leases()), Arc::clone(fake.bootstrap()));
+    world::executor(Steps { world: world.clone(), leases, bootstrap, timer: Arc::clone(&timer) }, timer)
 }
 
 #[async_trait]
@@ -45,18 +46,7 @@ impl LeaseWorld for Steps {
     }
 
     fn shape_flaws(&self, template: &NodeTemplate) -> Vec<SpecProblem> {
-        let group = RunNodeGroupSpec {
-            run_id: RunId::new("suite", "u1").unwrap(),
-            group_id: executor_api::GroupId::new("web").unwrap(),
-            count: 1,
-            template: Arc::new(template.clone()),
-            policy: executor_api::GroupPolicy::default(),
-            update: executor_api::UpdatePolicy::default(),
-        };
-        match pin!(self.leases.validate(&group)).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(checked) => checked.err().unwrap_or_default(),
-            Poll::Pending => panic!("the fake checks a spec without waiting"),
-        }
+        checked(self.leases.validate(&group(template)))
     }
 
     async fn list(&self, run: &RunId) -> Result<Vec<ListedLease>, Trouble> {
@@ -80,14 +70,83 @@ impl LeaseWorld for Steps {
             self.world.vanish(&held.lease.lease_id);
             return Ok(());
         }
-        let ctx = OperationContext {
+        let ctx = self.ctx(attempt);
+        self.leases.destroy(&ctx, &held.lease).await.map_err(trouble)
+    }
+}
+
+#[async_trait]
+impl SessionWorld for Steps {
+    fn boot_flaws(&self, template: &NodeTemplate) -> Vec<SpecProblem> {
+        checked(self.bootstrap.validate(&group(template)))
+    }
+
+    async fn session(&self, attempt: &AttemptKey) -> Result<Option<Session>, Trouble> {
+        match self.bootstrap.find(attempt).await {
+            Reading::Present { facts, .. } => Ok(Some(self.truth(facts.session))),
+            Reading::Absent { .. } => Ok(None),
+            Reading::Unknown { reason, .. } => Err(Trouble::ambiguous(reason)),
+        }
+    }
+
+    async fn start(&self, ctx: &OperationContext, request: &StartRequest) -> Result<Session, Trouble> {
+        match self.bootstrap.start(ctx, request, CreateMode::CreateOrAdopt).await.map_err(trouble)? {
+            StartOutcome::Started { session } => Ok(self.truth(session)),
+            StartOutcome::Absent { .. } => Err(Trouble::ambiguous("it says that nothing runs")),
+        }
+    }
+
+    async fn stop(&self, attempt: &AttemptKey) -> Result<(), Trouble> {
+        let Some(session) = self.session(attempt).await? else { return Ok(()) };
+        self.bootstrap.cancel(&self.ctx(attempt), &session.id).await.map_err(trouble)
+    }
+
+    async fn complete(&self, attempt: &AttemptKey) -> Result<(), Trouble> {
+        let Some(session) = self.session(attempt).await? else { return Ok(()) };
+        self.bootstrap.complete(&self.ctx(attempt), &session.id).await.map_err(trouble)
+    }
+}
+
+impl Steps {
+    fn ctx(&self, attempt: &AttemptKey) -> OperationContext {
+        OperationContext {
             attempt: attempt.clone(),
             operation: OperationId { attempt: attempt.attempt, sequence: 0 },
             candidate: CandidateIndex::default(),
             deadline: self.timer.now() + std::time::Duration::from_secs(30),
             group: SlotGroup { group: attempt.node.group(), slots: Arc::new([attempt.node.clone()]) },
+        }
+    }
+
+    /// How a session is that can be seen.
+    fn truth(&self, id: BootstrapSessionId) -> Session {
+        let truth = self.world.sessions().into_iter().find(|truth| truth.id == id).unwrap();
+        let state = match (truth.phase, truth.member) {
+            (SessionPhase::Failed(why), _) => SessionState::Failed(why),
+            (SessionPhase::Ended(_), _) => SessionState::Stopped,
+            (_, Some(member)) => SessionState::Joined(member),
+            (_, None) => SessionState::Running,
         };
-        self.leases.destroy(&ctx, &held.lease).await.map_err(trouble)
+        Session { id, state }
+    }
+}
+
+fn group(template: &NodeTemplate) -> RunNodeGroupSpec {
+    RunNodeGroupSpec {
+        run_id: RunId::new("suite", "u1").unwrap(),
+        group_id: executor_api::GroupId::new("web").unwrap(),
+        count: 1,
+        template: Arc::new(template.clone()),
+        policy: executor_api::GroupPolicy::default(),
+        update: executor_api::UpdatePolicy::default(),
+    }
+}
+
+/// The fake checks a spec without waiting.
+fn checked(check: impl Future<Output = Result<(), Vec<SpecProblem>>>) -> Vec<SpecProblem> {
+    match pin!(check).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(checked) => checked.err().unwrap_or_default(),
+        Poll::Pending => panic!("the fake checks a spec without waiting"),
     }
 }
 
