@@ -7,7 +7,7 @@ use super::args::{Format, Global, node_id};
 use super::drive::driver_of;
 use super::failure::{Code, Failure};
 use super::output::{document, reason};
-use super::view::Explained;
+use super::view::{Explained, Node};
 use crate::run::protocol::{Answer, Request};
 use crate::run::state::Stored;
 use crate::run::status::explain_stored;
@@ -56,6 +56,9 @@ fn text(explained: &Explained) -> String {
     if node.failures > 0 {
         say("failures", format!("{} in a row", node.failures));
     }
+    if let Some(text) = waits_for_endpoint(node) {
+        say("endpoint", text);
+    }
     // What a session was at last is of interest until its node is ready.
     let phase = node.phase.clone().filter(|_| !node.ready);
     let facts = [
@@ -76,4 +79,40 @@ fn text(explained: &Explained) -> String {
         lines.extend(explained.history.iter().map(|event| format!("    {event}")));
     }
     lines.join("\n") + "\n"
+}
+
+/// A lease without an endpoint is looked at for as long as it lives: only its provider can say that it never gets one.
+/// So nothing ends that wait by itself, and a person is told how long it has been and what can be done.
+fn waits_for_endpoint(node: &Node) -> Option<String> {
+    let waits = node.lease.is_some() && node.endpoint.is_none() && node.intent == "active";
+    let since = node.since.as_ref().filter(|_| waits && node.stage == "lease-created")?;
+    Some(format!(
+        "none yet, of an attempt made at {since}; it is looked for until the lease ends. If {} never gives it one, \
+         `reconciler replace {}` begins anew",
+        node.provider, node.id
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(stage: &str, endpoint: Option<&str>) -> String {
+        let node = serde_json::json!({
+            "id": "web-0", "group": "web", "attempt": 3, "stage": stage, "intent": "active", "ready": false,
+            "converged": false, "since": "2026-01-02T03:04:05.000Z", "endpoint": endpoint, "why": "waiting to look again",
+            "until": null, "failures": 0, "last_error": null, "provider": "ec2", "lease": "i-1", "session": null,
+            "phase": null,
+        });
+        let node: Node = serde_json::from_value(node).unwrap();
+        text(&Explained { node, step: "wait".to_owned(), history: Vec::new() })
+    }
+
+    #[test]
+    fn a_node_without_an_endpoint_says_since_when_and_what_can_be_done() {
+        let said = explained("lease-created", None);
+        assert!(said.contains("2026-01-02T03:04:05.000Z; it is looked for"), "{said}");
+        assert!(said.contains("`reconciler replace web-0`"), "{said}");
+        assert!(!explained("endpoint-known", Some("10.0.0.1:22")).contains("looked for"));
+    }
 }
