@@ -330,10 +330,11 @@ impl ClusterDriver {
         self.index.ready()
     }
 
-    /// The lease providers that hold or are to hold something.
+    /// The lease providers that hold or are to hold something, or whose word the state still waits for.
     pub fn providers_in_use(&self) -> BTreeSet<ProviderName> {
         let declared = self.shape.groups.iter().filter(|group| group.count > 0);
-        declared.map(|group| group.template.provider.clone()).chain(self.index.providers().cloned()).collect()
+        let declared = declared.map(|group| &group.template.provider);
+        declared.chain(self.index.providers()).chain(self.guard.waiting()).cloned().collect()
     }
 
     /// All slots that are declared or still there.

@@ -35,8 +35,12 @@ pub enum CrashPoint {
     AfterCommit,
     /// After the driver knows, before its effects are sent.
     BeforeDispatch,
-    /// After its effects are sent.
+    /// After its effects are sent, before anybody begins them.
     AfterDispatch,
+    /// After its effects have reached their executors, before any answer is taken.
+    UnderWay,
+    /// After the first answer that follows, before the next write.
+    AfterAnswer,
 }
 
 /// What a simulator may do to the runner. The default does nothing.
@@ -111,6 +115,10 @@ pub struct Runner {
     events: Vec<Event>,
     crashes: u64,
     guarded: bool,
+    /// The latest write, until its effects have reached their executors.
+    reaching: Option<u64>,
+    /// The latest write, until the first answer after it.
+    unanswered: Option<u64>,
 }
 
 impl Runner {
@@ -156,6 +164,8 @@ impl Runner {
             events: Vec::new(),
             crashes: 0,
             guarded: false,
+            reaching: None,
+            unanswered: None,
         };
         runner.begin();
         Ok(runner)
@@ -211,6 +221,7 @@ impl Runner {
         self.poller = Poller::default();
         self.mail.clear();
         self.heard = Arc::default();
+        (self.reaching, self.unanswered) = (None, None);
         let now = self.timer.now();
         let driver = open(self.store.as_mut(), self.wanted.clone(), self.policy.clone(), now)?;
         self.driver = driver.with_executors(self.executors.clone()).with_rules(self.rules.clone());
@@ -340,7 +351,15 @@ impl Runner {
     fn happen(&mut self) -> Result<bool, DriverError> {
         let now = self.timer.now();
         let observe_every = self.driver.policy().extra.observe_every;
-        match self.poller.poll() {
+        let polled = self.poller.poll();
+        if !matches!(polled, Polled::GoesOn)
+            && let Some(seq) = self.reaching.take()
+            && self.hooks.crashes(CrashPoint::UnderWay, seq)
+        {
+            self.crash()?;
+            return Ok(true);
+        }
+        match polled {
             Polled::Nothing => {}
             Polled::GoesOn => return Ok(true),
             Polled::Ended(end) => {
@@ -357,7 +376,13 @@ impl Runner {
         }
         if let Some(entry) = self.mail.first_entry().filter(|entry| entry.key().0 <= now) {
             let stamp = self.hooks.stamp(entry.get(), now).min(now);
-            self.driver.handle(entry.remove(), stamp);
+            let input = entry.remove();
+            let answered =
+                if matches!(input, DriverInput::Outcome { .. }) { self.unanswered.take() } else { None };
+            self.driver.handle(input, stamp);
+            if answered.is_some_and(|seq| self.hooks.crashes(CrashPoint::AfterAnswer, seq)) {
+                self.crash()?;
+            }
             return Ok(true);
         }
         let timeout = self.driver.policy().operation_timeout;
@@ -412,6 +437,7 @@ impl Runner {
         if self.hooks.crashes(CrashPoint::AfterCommit, seq) {
             return self.crash();
         }
+        (self.reaching, self.unanswered) = (Some(seq), Some(seq));
         self.driver.handle(DriverInput::Committed(seq), now);
         if self.hooks.crashes(CrashPoint::BeforeDispatch, seq) {
             return self.crash();

@@ -67,6 +67,7 @@ impl ClusterDriver {
                 group.slots.slots.iter().for_each(|slot| self.mark(slot));
             }
         }
+        self.wait_for_providers();
         Ok(change)
     }
 

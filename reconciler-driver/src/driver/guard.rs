@@ -102,6 +102,8 @@ impl fmt::Display for Distrust {
 /// Which providers are still to be listed, and what was found.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
+    /// Nobody bore the state out yet, and somebody must before anything is decided.
+    unproved: bool,
     waiting: BTreeSet<ProviderName>,
     alarm: Option<Distrust>,
 }
@@ -115,16 +117,35 @@ impl Guard {
     pub(super) fn alarm(&self) -> Option<&Distrust> {
         self.alarm.as_ref()
     }
+
+    /// Who must be listed, whether or not anything of the run is theirs by now.
+    pub(super) fn waiting(&self) -> &BTreeSet<ProviderName> {
+        &self.waiting
+    }
 }
 
 impl ClusterDriver {
     /// Decides nothing until every provider in use was listed and none of them contradicts the state. Called at
     /// start, after [`with_executors`](Self::with_executors).
     pub fn guard(&mut self) {
-        let known = |provider: &ProviderName| self.executors.provider(provider).is_some();
-        self.guard.waiting = self.providers_in_use().into_iter().filter(known).collect();
+        self.guard.unproved = true;
+        self.wait_for_providers();
         // Freeing what belonged to other slots waits for the first pass, too.
         self.reaped = true;
+    }
+
+    /// Where no provider is in use, those that the shape names are asked: a state that was lost may have had nodes
+    /// there. Once one has borne the state out, another that comes into use and cannot be listed holds nobody up.
+    pub(super) fn wait_for_providers(&mut self) {
+        if !self.guard.unproved {
+            return;
+        }
+        let mut asked = self.providers_in_use();
+        if asked.is_empty() {
+            asked.extend(self.shape.groups.iter().map(|group| group.template.provider.clone()));
+        }
+        let known = |provider: &ProviderName| self.executors.provider(provider).is_some();
+        self.guard.waiting = asked.into_iter().filter(known).collect();
     }
 
     /// The providers that must be listed before anything is decided.
@@ -140,6 +161,7 @@ impl ClusterDriver {
         self.guard.alarm = Distrust::of(&self.shape.run_id, &self.state, provider, listing);
         if listing.complete && self.guard.alarm.is_none() {
             self.guard.waiting.remove(provider);
+            self.guard.unproved = false;
         }
     }
 }

@@ -201,10 +201,12 @@ impl ClusterDriver {
             self.refresh(slot, retry_at.get(slot).copied());
         }
         self.settle_calls(looked_at, &refused);
-        if self.shape_pending || self.state.observed_generation != plan.observed_generation {
-            self.shape_pending = false;
-            self.meta.any |= self.state.observed_generation != plan.observed_generation;
+        self.shape_pending = false;
+        if self.state.observed_generation != plan.observed_generation {
             self.state.observed_generation = plan.observed_generation;
+            self.meta.any = true;
+            // Whoever waits for a generation to be acknowledged looks at the state again when this has risen.
+            self.revision = self.revision.saturating_add(1);
         }
         Ok(())
     }

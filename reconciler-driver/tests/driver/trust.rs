@@ -112,6 +112,48 @@ fn nothing_begins_before_the_provider_could_be_listed() {
 }
 
 #[test]
+fn a_shape_without_nodes_is_converged_once_its_provider_was_listed() {
+    let stage = Stage::with(shape(1, vec![]), policy(), FakeBehaviour::instant());
+    let mut runner = begin(&stage, None, shape(1, vec![group("n", 1, 1)]));
+    // The only group goes before anybody was asked what there is.
+    runner.set_desired(shape(2, vec![])).unwrap();
+    assert!(!runner.driver().is_converged());
+    assert_eq!(runner.run_until_settled(secs(60)).unwrap(), Settled::Converged);
+}
+
+#[test]
+fn a_state_that_nobody_could_bear_out_at_start_is_held_against_the_first_provider_in_use() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 2, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    let before = stage.world.mutations();
+    let mut runner = begin(&stage, None, shape(1, vec![]));
+    assert_eq!(runner.run_until_settled(secs(60)).unwrap(), Settled::Converged);
+    runner.set_desired(shape(2, vec![group("n", 2, 1)])).unwrap();
+    assert_eq!(distrust(&mut runner).0, Distrusted::Older);
+    assert_eq!(stage.world.mutations(), before);
+}
+
+#[test]
+fn a_lost_state_is_noticed_by_a_shape_that_wants_no_nodes() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 2, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    let mut runner = begin(&stage, None, shape(1, vec![group("n", 0, 1)]));
+    assert_eq!(distrust(&mut runner).0, Distrusted::Older);
+}
+
+#[test]
+fn the_count_of_changes_rises_with_an_acknowledged_generation() {
+    let mut stage = Stage::with(shape(1, vec![group("n", 1, 1)]), policy(), FakeBehaviour::instant());
+    stage.settle(60);
+    let before = stage.runner.driver().revision();
+    // The same nodes under a newer generation: nothing else changes.
+    stage.ask(shape(2, vec![group("n", 1, 1)]));
+    stage.settle(60);
+    assert_eq!(stage.runner.driver().state().observed_generation, 2);
+    assert!(stage.runner.driver().revision() > before);
+}
+
+#[test]
 fn true_state_goes_on_as_if_nobody_had_looked() {
     let mut stage = Stage::with(shape(1, vec![group("n", 3, 1)]), policy(), FakeBehaviour::instant());
     stage.settle(60);
