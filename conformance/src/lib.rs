@@ -11,9 +11,11 @@
 //! a fault which the harness cannot cause is skipped, and says why.
 //!
 //! Reading order: [`harness`] (what you provide), [`case`] (what a case is), [`mod@bench`] (how a case makes calls),
-//! [`cases`] (the promises), [`runner`] and [`report`]. [`hosts`] is the same for gated maintenance. [`lossy`] causes some faults for any harness; [`fake`] is the harness of the fake executor.
+//! [`cases`] (the promises), [`runner`] and [`report`]. [`hosts`] is the same for gated maintenance. [`lossy`]
+//! causes some faults for any harness, by standing [`between`]; [`fake`] is the harness of the fake executor.
 
 pub mod bench;
+pub mod between;
 pub mod case;
 pub mod cases;
 pub mod fake;

@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use executor_api::{
-    AttemptKey, BootstrapSessionId, Bootstrapper, CreateMode, CreateOutcome, EndpointLookup, Executor,
-    ExecutorError, FoundLease, FoundSession, LeaseFacts, LeaseProvider, Listing, LogicalNodeId,
-    LogicalNodeSpec, NodeTemplate, ObservationSink, OperationContext, ProviderName, Reading, RunId,
-    RunNodeGroupSpec, SpecProblem, StartOutcome, StartRequest, Visibility,
+    CreateMode, CreateOutcome, Executor, ExecutorError, LogicalNodeSpec, OperationContext, StartOutcome,
+    StartRequest,
 };
 
+use crate::between::{Between, in_front};
 use crate::harness::Injection;
 
 /// What the next calls of one world lose; shared by all instances of the executor on it.
@@ -32,8 +31,7 @@ enum Loss {
 impl Losses {
     /// The executor behind this line.
     pub fn before(self: &Arc<Self>, executor: Executor) -> Executor {
-        let lossy = Arc::new(Lossy { inner: executor, losses: Arc::clone(self) });
-        Executor::new(Arc::clone(&lossy) as _, lossy)
+        in_front(Lossy { inner: executor, losses: Arc::clone(self) })
     }
 
     /// Causes the fault if it is one of the line's: [`Injection::LoseCreateAnswer`], [`Injection::SwallowCreate`]
@@ -79,21 +77,9 @@ async fn suffer<T>(loss: Option<Loss>, call: impl Future<Output = T> + Send) -> 
 }
 
 #[async_trait]
-impl LeaseProvider for Lossy {
-    fn name(&self) -> ProviderName {
-        self.inner.leases().name()
-    }
-
-    fn visibility(&self) -> Visibility {
-        self.inner.leases().visibility()
-    }
-
-    async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
-        self.inner.leases().validate(group).await
-    }
-
-    fn acquaint(&self, template: &NodeTemplate) {
-        self.inner.leases().acquaint(template);
+impl Between for Lossy {
+    fn inner(&self) -> &Executor {
+        &self.inner
     }
 
     async fn create(
@@ -106,45 +92,6 @@ impl LeaseProvider for Lossy {
         suffer(loss, self.inner.leases().create(ctx, desired, mode)).await
     }
 
-    async fn find(&self, attempt: &AttemptKey) -> Reading<FoundLease> {
-        self.inner.leases().find(attempt).await
-    }
-
-    async fn lookup_endpoint(
-        &self,
-        ctx: &OperationContext,
-        lease: &LeaseFacts,
-    ) -> Result<EndpointLookup, ExecutorError> {
-        self.inner.leases().lookup_endpoint(ctx, lease).await
-    }
-
-    async fn destroy(&self, ctx: &OperationContext, lease: &LeaseFacts) -> Result<(), ExecutorError> {
-        self.inner.leases().destroy(ctx, lease).await
-    }
-
-    async fn list(&self, run: &RunId) -> Result<Listing, ExecutorError> {
-        self.inner.leases().list(run).await
-    }
-
-    async fn retain_slots(&self, run: &RunId, slots: &[LogicalNodeId]) -> Result<(), ExecutorError> {
-        self.inner.leases().retain_slots(run, slots).await
-    }
-}
-
-#[async_trait]
-impl Bootstrapper for Lossy {
-    fn name(&self) -> ProviderName {
-        self.inner.bootstrap().name()
-    }
-
-    fn visibility(&self) -> Visibility {
-        self.inner.bootstrap().visibility()
-    }
-
-    async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
-        self.inner.bootstrap().validate(group).await
-    }
-
     async fn start(
         &self,
         ctx: &OperationContext,
@@ -153,34 +100,5 @@ impl Bootstrapper for Lossy {
     ) -> Result<StartOutcome, ExecutorError> {
         let loss = Losses::lock(&self.losses.starts).pop_front();
         suffer(loss, self.inner.bootstrap().start(ctx, request, mode)).await
-    }
-
-    async fn find(&self, attempt: &AttemptKey) -> Reading<FoundSession> {
-        self.inner.bootstrap().find(attempt).await
-    }
-
-    async fn complete(
-        &self,
-        ctx: &OperationContext,
-        session: &BootstrapSessionId,
-    ) -> Result<(), ExecutorError> {
-        self.inner.bootstrap().complete(ctx, session).await
-    }
-
-    async fn cancel(
-        &self,
-        ctx: &OperationContext,
-        session: &BootstrapSessionId,
-    ) -> Result<(), ExecutorError> {
-        self.inner.bootstrap().cancel(ctx, session).await
-    }
-
-    async fn attach(
-        &self,
-        attempt: &AttemptKey,
-        session: &BootstrapSessionId,
-        sink: ObservationSink,
-    ) -> Result<(), ExecutorError> {
-        self.inner.bootstrap().attach(attempt, session, sink).await
     }
 }

@@ -16,24 +16,30 @@
 //! (`cargo test --profile checked -p conformance --test simulate`) it plays 100,000, or as many as the
 //! environment variable `SIMULATE_SCHEDULES` says; `SIMULATE_SEED` moves the first seed.
 //!
+//! Beside single schedules there are [`sweep`] (every store write of a schedule befallen in every way), [`levels`]
+//! (one declaration reached on different ways), [`hung`] (executors that never answer) and [`endure`] (trouble that
+//! never ends).
+//!
 //! Reading order: `plan` and `draw` (what a schedule is), `stage` (how it is played), `oracle`, `rules`, `spy`,
-//! `store` and `truth` (what watches), `shrink` (how a failure becomes a story).
+//! `store` and `truth` (what watches), `shrink` (how a failure becomes a story), `batch` (many of them).
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Once;
 
 use executor_api::Executor;
 use reconciler_driver::{Rules, StateStore};
 
+mod batch;
+mod crashes;
 mod dice;
 mod draw;
 mod endure;
 mod expected;
+mod hung;
 mod interference;
+mod levels;
 mod oracle;
 mod plan;
 mod rules;
@@ -43,9 +49,13 @@ mod stage;
 mod store;
 mod truth;
 
+pub use batch::{Summary, run_many};
+pub use crashes::{Blow, Sweep, sweep};
 pub use endure::{Endured, run as endure};
+pub use hung::{Hung, hung};
+pub use levels::levels;
 pub use oracle::{RULES, Violation};
-pub use plan::{Act, Clock, Disturbance, Fate, GroupPlan, Plan, ShapePlan};
+pub use plan::{Act, Clock, Disk, Disturbance, Fate, GroupPlan, Plan, ShapePlan, WriteFault};
 
 /// How schedules are played.
 #[derive(Clone, Debug)]
@@ -91,11 +101,13 @@ pub struct Subject {
     pub store: StoreWrap,
     /// What stands between the driver and its executor.
     pub executor: ExecutorWrap,
+    /// Whether the driver asks what there is before it trusts its state, in the schedules that say so.
+    pub guarded: bool,
 }
 
 impl Default for Subject {
     fn default() -> Self {
-        Self { rules: Rules::default(), store: |store| store, executor: |executor| executor }
+        Self { rules: Rules::default(), store: |store| store, executor: |executor| executor, guarded: true }
     }
 }
 
@@ -125,23 +137,6 @@ pub struct Failure {
     pub story: Vec<String>,
 }
 
-/// What a batch came to.
-#[derive(Clone, Debug, Default)]
-pub struct Summary {
-    /// Schedules played.
-    pub schedules: u64,
-    /// Steps played.
-    pub steps: u64,
-    /// How long it took.
-    pub elapsed: Duration,
-    /// How often each disturbance really happened.
-    pub counts: BTreeMap<&'static str, u64>,
-    /// The failure with the lowest seed among those found.
-    pub failure: Option<Box<Failure>>,
-    /// How many schedules failed.
-    pub failures: u64,
-}
-
 /// Plays the schedule of one seed.
 pub fn run_one(seed: u64, options: &Options) -> Outcome {
     quiet_panics();
@@ -163,99 +158,14 @@ pub fn explain(seed: u64, options: &Options) -> Option<Failure> {
     shrink::explain(draw::plan(seed, options), options)
 }
 
-/// Plays the schedules of `count` seeds from `first` on, on all threads.
-pub fn run_many(first: u64, count: u64, options: &Options) -> Summary {
-    quiet_panics();
-    let started = Instant::now();
-    let next = AtomicU64::new(0);
-    let stop = AtomicBool::new(false);
-    let total = Mutex::new((Summary::default(), None::<u64>));
-    std::thread::scope(|scope| {
-        for _ in 0..options.threads.get() {
-            scope.spawn(|| {
-                let mut own = Summary::default();
-                let mut failed: Option<u64> = None;
-                while !stop.load(Ordering::Relaxed) {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count {
-                        break;
-                    }
-                    let outcome = run_one(first.wrapping_add(number), options);
-                    own.add(&outcome);
-                    if outcome.violation.is_some() {
-                        failed = Some(failed.map_or(outcome.seed, |seed| seed.min(outcome.seed)));
-                        stop.fetch_or(options.stop_at_first, Ordering::Relaxed);
-                    }
-                }
-                let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-                total.0.merge(&own);
-                total.1 = [total.1, failed].into_iter().flatten().min();
-            });
-        }
-    });
-    let (mut summary, failed) = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-    summary.elapsed = started.elapsed();
-    summary.failure = failed.and_then(|seed| explain(seed, options)).map(Box::new);
-    summary
-}
-
-impl Summary {
-    /// Schedules per second.
-    pub fn rate(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "a rate to look at")]
-        let schedules = self.schedules as f64;
-        schedules / self.elapsed.as_secs_f64().max(1e-9)
-    }
-
-    /// Disturbances that a batch of this size should have met and never did.
-    pub fn never_happened(&self) -> Vec<&'static str> {
-        expected::NAMES.iter().copied().filter(|name| self.counts.get(name).is_none_or(|n| *n == 0)).collect()
-    }
-
-    fn add(&mut self, outcome: &Outcome) {
-        self.schedules += 1;
-        self.steps += outcome.steps;
-        self.failures += u64::from(outcome.violation.is_some());
-        for (name, times) in &outcome.counts {
-            *self.counts.entry(name).or_default() += times;
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.schedules += other.schedules;
-        self.steps += other.steps;
-        self.failures += other.failures;
-        for (name, times) in &other.counts {
-            *self.counts.entry(name).or_default() += times;
-        }
-    }
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { schedules, steps, failures, .. } = self;
-        let seconds = self.elapsed.as_secs_f64();
-        write!(
-            f,
-            "{schedules} schedules, {steps} steps, {failures} failed, {seconds:.1} s, {:.0} schedules/s",
-            self.rate()
-        )?;
-        for (name, times) in &self.counts {
-            write!(f, "\n  {times:>9}  {name}")?;
-        }
-        Ok(())
-    }
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}: {}", self.plan.seed, self.violation)?;
         writeln!(f, "again: {}", self.plan.replay())?;
-        writeln!(
-            f,
-            "   or: SIMULATE_SEED={} SIMULATE_SCHEDULES=1 cargo test --profile checked -p conformance --test simulate",
-            self.plan.seed
-        )?;
+        if !self.plan.swept {
+            let command = "cargo test --profile checked -p conformance --test simulate";
+            writeln!(f, "   or: SIMULATE_SEED={} SIMULATE_SCHEDULES=1 {command}", self.plan.seed)?;
+        }
         writeln!(f, "\nas drawn:\n{}", self.plan)?;
         writeln!(f, "made small:")?;
         for line in &self.story {

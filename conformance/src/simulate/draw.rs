@@ -12,7 +12,7 @@ use reconciler_driver::runner::CrashPoint;
 
 use super::Options;
 use super::dice::Dice;
-use super::plan::{Act, Clock, Disturbance, Fate, GroupPlan, Plan, ShapePlan, slot};
+use super::plan::{Act, Clock, Disk, Disturbance, Fate, GroupPlan, Plan, ShapePlan, WriteFault, slot};
 
 /// So long that no tick ever comes.
 pub(super) const NO_TICK: Duration = Duration::from_hours(50 * 365 * 24);
@@ -41,8 +41,17 @@ pub(super) fn plan(seed: u64, options: &Options) -> Plan {
     let slots: Vec<LogicalNodeId> = (0..2).flat_map(|group| (0..3).map(move |i| slot(group, i))).collect();
     let declared: Vec<LogicalNodeId> =
         (0..shape.0.len()).flat_map(|group| (0..shape.0[group].count).map(move |i| slot(group, i))).collect();
-    let mut plan =
-        Plan { seed, steps: options.steps, shape, policy, behaviour, victim: None, disturbances: Vec::new() };
+    let mut plan = Plan {
+        seed,
+        steps: options.steps,
+        shape,
+        guarded: dice.percent(50),
+        policy,
+        behaviour,
+        victim: None,
+        disturbances: Vec::new(),
+        swept: false,
+    };
     let mut draw = Draw { dice, slots, declared, versions, steps: options.steps, disturbances: Vec::new() };
     // Quiet schedules are worth having too: what breaks there needs few steps to tell.
     let busy = draw.dice.pick(&[1_u32, 1, 2, 3]);
@@ -54,11 +63,10 @@ pub(super) fn plan(seed: u64, options: &Options) -> Plan {
         draw.delivery(&plan.policy);
     }
     for _ in 0..draw.dice.between(0, busy) {
-        draw.crash();
+        draw.crash(plan.guarded);
     }
     if draw.dice.percent(5) {
-        let commit = u64::from(draw.dice.below(12));
-        draw.disturbances.push(Disturbance::CommitFails { commit });
+        draw.failing_write();
     }
     // A start that may have been sent to a bootstrapper which is not there can never be looked up: a process
     // that dies then leaves something that only a person can settle.
@@ -251,16 +259,35 @@ impl Draw {
         }
     }
 
-    fn crash(&mut self) {
+    fn crash(&mut self, guarded: bool) {
         let commit = u64::from(self.dice.below(16));
         let point = self.dice.pick(&[
             CrashPoint::BeforeCommit,
             CrashPoint::AfterCommit,
             CrashPoint::BeforeDispatch,
             CrashPoint::AfterDispatch,
+            CrashPoint::UnderWay,
+            CrashPoint::AfterAnswer,
         ]);
         let clock = self.clock();
-        self.disturbances.push(Disturbance::Crash { commit, point, clock });
+        let disk = match self.dice.below(20) {
+            // Only a driver that asks first can be given a state that is not its newest.
+            0 | 1 if guarded => Disk::Older { writes: self.dice.between(1, 8) as usize },
+            2 if guarded => Disk::Deleted,
+            3 => Disk::Unreadable,
+            _ => Disk::Newest,
+        };
+        self.disturbances.push(Disturbance::Crash { commit, point, clock, disk });
+    }
+
+    fn failing_write(&mut self) {
+        let commit = u64::from(self.dice.below(12));
+        let how = self.dice.pick(&[
+            WriteFault::NoSpace,
+            WriteFault::SyncFails { kept: false },
+            WriteFault::SyncFails { kept: true },
+        ]);
+        self.disturbances.push(Disturbance::CommitFails { commit, how });
     }
 
     fn edit(&mut self, may_be_unserved: bool) {

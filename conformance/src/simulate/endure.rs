@@ -11,6 +11,10 @@ use super::draw;
 use super::oracle::Violation;
 use super::stage::endure;
 
+/// The least share of an hour that nodes must be ready under whatever share of calls a caller lets fail, in
+/// thousandths. Far below what is seen, far above what a driver reaches that gives up.
+const LEAST: u32 = 250;
+
 /// What a cluster did under permanent trouble.
 #[derive(Clone, Debug)]
 pub struct Endured {
@@ -57,5 +61,11 @@ pub fn run(seed: u64, per_mille: u32, hours: u32, options: &Options) -> Endured 
     let deaths =
         [Chance { call: CallKind::Create, fault: Fault::Dies(Duration::from_mins(10)), per_mille: 500 }];
     let chances = calls.chain(lost).chain(reads).chain(deaths).collect();
-    endure(&plan, &options.subject, Weather { seed, chances, until: None }, hours)
+    let mut endured = endure(&plan, &options.subject, Weather { seed, chances, until: None }, hours);
+    let worst = endured.ready_per_mille.iter().copied().min().unwrap_or_default();
+    if worst < LEAST && endured.violation.is_none() {
+        let what = format!("{:?} per mille ready, hour by hour", endured.ready_per_mille);
+        endured.violation = Some(Violation { rule: "L5", node: None, what });
+    }
+    endured
 }

@@ -49,8 +49,17 @@ pub(super) const NAMES: &[&str] = &[
     "crash after commit",
     "crash before dispatch",
     "crash after dispatch",
+    "crash with effects under way",
+    "crash after an answer",
     "killed",
-    "store write fails",
+    "store write without space",
+    "store write not synchronised",
+    "store write not synchronised and there",
+    "old state put back",
+    "old state refused",
+    "state deleted",
+    "lost state refused",
+    "state unreadable",
     "suspended",
     "clock behind",
     "wall clock back over a restart",
@@ -72,3 +81,6 @@ pub(super) const NAMES: &[&str] = &[
     "replacement asked for",
     "acknowledged and not converged",
 ];
+
+/// What a sweep over store writes must have met beside its blows: what the driver makes of them.
+pub(super) const ANSWERS: &[&str] = &["old state refused", "lost state refused"];

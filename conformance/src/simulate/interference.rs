@@ -54,18 +54,19 @@ impl Hooks for Interference {
                 oracle.commits += 1;
             }
             let number = oracle.commits.saturating_sub(1);
-            if oracle.calm || oracle.crash_points.get(&number).is_none_or(|(at, _)| *at != point) {
-                return false;
-            }
-            if let Some((_, clock)) = oracle.crash_points.remove(&number) {
-                oracle.clock = Some(clock);
-                oracle.count_clock(clock);
-            }
+            let Some(planned) = oracle.crash_points.get_mut(&number) else { return false };
+            let Some(at) = planned.iter().position(|(at, _, _)| *at == point) else { return false };
+            let (_, clock, disk) = planned.remove(at);
+            oracle.clock = Some(clock);
+            oracle.count_clock(clock);
+            oracle.disk = Some(disk);
             oracle.count(match point {
                 CrashPoint::BeforeCommit => "crash before commit",
                 CrashPoint::AfterCommit => "crash after commit",
                 CrashPoint::BeforeDispatch => "crash before dispatch",
                 CrashPoint::AfterDispatch => "crash after dispatch",
+                CrashPoint::UnderWay => "crash with effects under way",
+                CrashPoint::AfterAnswer => "crash after an answer",
             });
             oracle.reborn();
             true
@@ -73,6 +74,9 @@ impl Hooks for Interference {
     }
 
     fn stamp(&mut self, input: &DriverInput, now: SystemTime) -> SystemTime {
+        if let DriverInput::Listing { listing: Ok(listing), .. } = input {
+            self.0.with(|oracle| oracle.listed(listing));
+        }
         // A result comes with the end of its call, by the clock that the call itself was timed with.
         if matches!(input, DriverInput::Outcome { .. }) {
             return now;

@@ -22,6 +22,8 @@ pub struct Plan {
     pub steps: u32,
     /// The first shape.
     pub shape: ShapePlan,
+    /// Whether the driver asks what there is before it trusts its state, as the command line tool does.
+    pub guarded: bool,
     /// The driver's timing.
     pub policy: RetryPolicy,
     /// The world, before anything goes wrong.
@@ -30,6 +32,8 @@ pub struct Plan {
     pub victim: Option<(LogicalNodeId, CallKind)>,
     /// Everything that will go wrong or change.
     pub disturbances: Vec<Disturbance>,
+    /// The last disturbance is not drawn: it is one of those that befall every store write in turn.
+    pub swept: bool,
 }
 
 /// A shape: one entry for each group.
@@ -80,11 +84,15 @@ pub enum Disturbance {
         point: CrashPoint,
         /// What the wall clock says afterwards.
         clock: Clock,
+        /// What the disk holds afterwards.
+        disk: Disk,
     },
     /// The `commit`th store write fails.
     CommitFails {
         /// Counted from zero.
         commit: u64,
+        /// In which way.
+        how: WriteFault,
     },
     /// Something done at a step.
     Act {
@@ -120,6 +128,34 @@ pub enum Clock {
     Back(Duration),
     /// It was set forward by so much.
     Forward(Duration),
+}
+
+/// What the disk holds after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// What was written last.
+    Newest,
+    /// A copy from so many writes before.
+    Older {
+        /// How many.
+        writes: usize,
+    },
+    /// Nothing: the file was deleted.
+    Deleted,
+    /// Something that does not read.
+    Unreadable,
+}
+
+/// How a store write fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteFault {
+    /// There is no space; nothing was written.
+    NoSpace,
+    /// The first synchronisation fails, every later one on the same handle would say that all is well.
+    SyncFails {
+        /// Whether the write reached the disk nevertheless.
+        kept: bool,
+    },
 }
 
 /// Something done at a step.
@@ -158,6 +194,12 @@ pub(super) fn run() -> RunId {
     RunId::new("sim", "u1").expect("valid names")
 }
 
+/// The run that a driver makes up when its state is gone: of the same name.
+pub(super) fn run_anew() -> RunId {
+    #[expect(clippy::expect_used, reason = "literal names")]
+    RunId::new("sim", "u9").expect("valid names")
+}
+
 /// A slot of one of the two groups.
 pub(super) fn slot(group: usize, index: u32) -> LogicalNodeId {
     LogicalNodeId::of(&group_id(group), index)
@@ -174,10 +216,10 @@ fn provider(name: &str) -> ProviderName {
 }
 
 impl ShapePlan {
-    /// The shape as the driver takes it.
-    pub(super) fn shape(&self, generation: u64) -> ClusterShape {
+    /// The shape as the driver of this run takes it.
+    pub(super) fn shape(&self, run_id: &RunId, generation: u64) -> ClusterShape {
         let groups = self.0.iter().enumerate().map(|(index, group)| RunNodeGroupSpec {
-            run_id: run(),
+            run_id: run_id.clone(),
             group_id: group_id(index),
             count: group.count,
             template: Arc::new(NodeTemplate {
@@ -193,7 +235,7 @@ impl ShapePlan {
             policy: GroupPolicy::default(),
             update: UpdatePolicy { max_unavailable: group.limit },
         });
-        ClusterShape { run_id: run(), generation, groups: groups.collect() }
+        ClusterShape { run_id: run_id.clone(), generation, groups: groups.collect() }
     }
 }
 
@@ -237,14 +279,19 @@ impl Plan {
 
     /// The command that plays it again.
     pub fn replay(&self) -> String {
+        if self.swept {
+            let command = "cargo test --profile checked -p conformance --test crashes";
+            return format!("SIMULATE_SEED={} SIMULATE_BASES=1 {command}", self.seed);
+        }
         format!("reconciler simulate --seed {} --steps {} --story", self.seed, self.steps)
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, steps, shape, policy, behaviour, victim, disturbances } = self;
-        writeln!(f, "seed {seed}, {steps} steps, {shape}")?;
+        let Self { seed, steps, shape, guarded, policy, behaviour, victim, disturbances, swept: _ } = self;
+        let asks = if *guarded { ", asks before it trusts its state" } else { "" };
+        writeln!(f, "seed {seed}, {steps} steps, {shape}{asks}")?;
         writeln!(f, "policy {policy:?}")?;
         writeln!(f, "world {behaviour:?}")?;
         if let Some((slot, call)) = victim {
@@ -285,8 +332,8 @@ impl fmt::Display for Disturbance {
             Self::Delivery { node, nth, fate } => {
                 write!(f, "message #{nth} about {}: {fate:?}", whose(node, "the listing"))
             }
-            Self::Crash { commit, point, clock } => write!(f, "crash {point:?} #{commit}{clock}"),
-            Self::CommitFails { commit } => write!(f, "store write #{commit} fails"),
+            Self::Crash { commit, point, clock, disk } => write!(f, "crash {point:?} #{commit}{clock}{disk}"),
+            Self::CommitFails { commit, how } => write!(f, "store write #{commit} fails: {how}"),
             Self::Act { step, act } => write!(f, "step {step}: {act}"),
         }
     }
@@ -299,6 +346,27 @@ impl fmt::Display for Clock {
             Self::Back(by) => write!(f, ", wall clock {by:?} back"),
             Self::Forward(by) => write!(f, ", wall clock {by:?} forward"),
         }
+    }
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newest => Ok(()),
+            Self::Older { writes } => write!(f, ", the state of {writes} writes before is put back"),
+            Self::Deleted => f.write_str(", the state is deleted"),
+            Self::Unreadable => f.write_str(", the state does not read"),
+        }
+    }
+}
+
+impl fmt::Display for WriteFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSpace => "no space left",
+            Self::SyncFails { kept: false } => "it is not synchronised, and lost",
+            Self::SyncFails { kept: true } => "it is not synchronised, and there nevertheless",
+        })
     }
 }
 

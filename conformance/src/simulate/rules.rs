@@ -17,8 +17,10 @@ use reconciler_driver::Rules;
 use super::oracle::{Oracle, Watch};
 use super::plan::run;
 
-/// Every this many decisions one is made twice.
+/// Every this many decisions, folds and applications one is made twice.
 const TWICE_EVERY: u64 = 8;
+/// Every this many decisions one is made on the state as a store would give it back.
+const REREAD_EVERY: u64 = 32;
 
 /// Watches `inner`.
 pub(super) fn watched(inner: &Rules, watch: &Watch, world: &FakeWorld) -> Rules {
@@ -26,11 +28,23 @@ pub(super) fn watched(inner: &Rules, watch: &Watch, world: &FakeWorld) -> Rules 
         let (inner, watch) = (Arc::clone(&inner.reconcile), watch.clone());
         move |state: &ClusterState, desired: &Expanded, slots: &_, now: SystemTime| {
             let plan = inner(state, desired, slots, now)?;
-            let again = watch.with(|oracle| {
+            let (again, reread) = watch.with(|oracle| {
                 decided(oracle, state, desired, now, &plan);
                 oracle.passes += 1;
-                oracle.passes.is_multiple_of(TWICE_EVERY)
+                (
+                    oracle.passes.is_multiple_of(TWICE_EVERY),
+                    oracle.passes % REREAD_EVERY == REREAD_EVERY / 2 - 1,
+                )
             });
+            if reread {
+                let same = reread_state(state)
+                    .is_some_and(|state| inner(&state, &desired.clone(), slots, now).as_ref() == Ok(&plan));
+                watch.with(|oracle| {
+                    oracle.demand(same, "S2", None, || {
+                        "the state as it is read back from a store gave another plan".to_owned()
+                    });
+                });
+            }
             if again {
                 let same = inner(&state.clone(), &desired.clone(), slots, now).as_ref() == Ok(&plan);
                 watch.with(|oracle| {
@@ -45,6 +59,15 @@ pub(super) fn watched(inner: &Rules, watch: &Watch, world: &FakeWorld) -> Rules 
         move |node: &mut ManagedNode, seen: NodeObservation, now: SystemTime, policy: &RetryPolicy| {
             let (before, told) = (node.clone(), seen.clone());
             let folded = inner(node, seen, now, policy);
+            if watch.with(Oracle::take_turn) {
+                let mut again = before.clone();
+                let same = inner(&mut again, told.clone(), now, policy) == folded && again == *node;
+                watch.with(|oracle| {
+                    oracle.demand(same, "S1", Some(&before.record.desired.id), || {
+                        "the same fact taken in twice came to something else".to_owned()
+                    });
+                });
+            }
             watch.with(|oracle| {
                 oracle.clock(now);
                 Fold { oracle, before: &before, told: &told, after: node, now }.check(&folded, &world);
@@ -58,8 +81,20 @@ pub(super) fn watched(inner: &Rules, watch: &Watch, world: &FakeWorld) -> Rules 
             let slot = action.node().clone();
             let before = state.nodes.get(&slot).cloned();
             let (next, alive) = (state.next_attempt_id, state.nodes.len() as u64);
+            let twin = watch.with(Oracle::take_turn).then(|| state.clone());
             let applied = inner(state, action, now, policy);
+            if let Some(mut again) = twin {
+                let same = inner(&mut again, action, now, policy) == applied && again == *state;
+                watch.with(|oracle| {
+                    oracle.demand(same, "S1", Some(&slot), || {
+                        "the same action applied twice came to something else".to_owned()
+                    });
+                });
+            }
             watch.with(|oracle| {
+                if oracle.astray.is_some() {
+                    oracle.goes_on_astray("something was decided");
+                }
                 // Whatever an earlier life of the process gave out and no longer has is gone for good.
                 oracle.base.get_or_insert_with(|| next.saturating_sub(1).saturating_sub(alive));
                 Apply {
@@ -77,6 +112,19 @@ pub(super) fn watched(inner: &Rules, watch: &Watch, world: &FakeWorld) -> Rules 
         }
     };
     Rules { reconcile: Arc::new(decide), fold: Arc::new(fold), apply: Arc::new(apply) }
+}
+
+/// The state without anything that memory alone knows: which of its parts are shared, and with whom.
+fn reread_state(state: &ClusterState) -> Option<ClusterState> {
+    serde_json::from_str(&serde_json::to_string(state).ok()?).ok()
+}
+
+impl Oracle {
+    /// Whether it is the turn of a fold or an application to be made twice.
+    fn take_turn(&mut self) -> bool {
+        self.turns += 1;
+        self.turns.is_multiple_of(TWICE_EVERY)
+    }
 }
 
 /// What a plan may hold.

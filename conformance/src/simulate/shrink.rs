@@ -12,8 +12,10 @@ use super::plan::Plan;
 use super::stage::play;
 use super::{Failure, Options};
 
-/// Most lines of what happened that a story keeps.
-const STORY_LINES: usize = 10;
+/// Most lines of a story, its disturbances and its end included.
+const STORY_LINES: usize = 14;
+/// Lines of what happened that it keeps in any case.
+const LEAST_LINES: usize = 4;
 
 /// Plays a schedule, and makes it small if it fails.
 pub(super) fn explain(plan: Plan, options: &Options) -> Option<Failure> {
@@ -126,7 +128,9 @@ fn story(plan: &Plan, told: &[String], violation: &Violation) -> Vec<String> {
             || (!line.contains(" fact: ") && about.as_ref().is_none_or(|slot| line.contains(slot.as_str())))
     };
     let lines: Vec<&String> = told.iter().filter(matters).collect();
-    let skipped = lines.len().saturating_sub(STORY_LINES);
+    // The first line and the last, and the one that says how many are left out.
+    let room = STORY_LINES.saturating_sub(plan.disturbances.len() + 3).max(LEAST_LINES);
+    let skipped = lines.len().saturating_sub(room);
     let mut story = vec![format!("{}, {} steps", plan.shape, plan.steps)];
     for disturbance in &plan.disturbances {
         story.push(format!("with {disturbance}"));

@@ -1,19 +1,17 @@
 //! Stands where the driver calls its executor, and compares each call with what is durable and with what was
 //! called before. Passes everything on untouched.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use executor_api::{
-    AttemptKey, BootstrapSessionId, Bootstrapper, CreateMode, CreateOutcome, EndpointLookup, Executor,
-    ExecutorError, FoundLease, FoundSession, LeaseFacts, LeaseProvider, Listing, LogicalNodeId,
-    LogicalNodeSpec, NodeTemplate, ObservationSink, OperationContext, ProviderName, Reading, RunId,
-    RunNodeGroupSpec, SpecProblem, StartOutcome, StartRequest, Visibility,
+    BootstrapSessionId, CreateMode, CreateOutcome, EndpointLookup, Executor, ExecutorError, LeaseFacts,
+    LogicalNodeSpec, OperationContext, StartOutcome, StartRequest,
 };
 use executor_fake::FakeWorld;
 
 use super::oracle::{Oracle, Watch};
+use crate::between::{Between, in_front};
 
 /// No slot may be sent more effects than this within [`WINDOW`], whatever goes wrong.
 const MOST_EFFECTS: usize = 60;
@@ -29,9 +27,7 @@ pub(super) struct Spy {
 
 impl Spy {
     pub(super) fn executor(inner: Executor, world: &FakeWorld, watch: &Watch) -> Executor {
-        let spy = Arc::new(Self { inner, world: world.clone(), watch: watch.clone() });
-        let bootstrap: Arc<dyn Bootstrapper> = Arc::<Self>::clone(&spy);
-        Executor::new(spy, bootstrap)
+        in_front(Self { inner, world: world.clone(), watch: watch.clone() })
     }
 
     fn enter(&self, ctx: &OperationContext, spec: Option<&LogicalNodeSpec>) {
@@ -41,9 +37,15 @@ impl Spy {
 }
 
 impl Oracle {
-    fn enter(&mut self, ctx: &OperationContext, spec: Option<&LogicalNodeSpec>, now: std::time::SystemTime) {
+    fn enter(&mut self, ctx: &OperationContext, spec: Option<&LogicalNodeSpec>, now: SystemTime) {
         let (slot, operation) = (&ctx.attempt.node, ctx.operation);
         self.entries += 1;
+        if self.astray.is_some() {
+            return self.goes_on_astray("something was sent");
+        }
+        self.demand(self.asked || !self.guarded, "P8", Some(slot), || {
+            format!("{operation} was sent before anybody was asked what there is")
+        });
         let durable = self.durable.get(slot) == Some(&operation);
         let rule = if self.store_failed { "P7" } else { "S7" };
         self.demand(durable, rule, Some(slot), || format!("{operation} was sent without being durable"));
@@ -75,21 +77,9 @@ impl Oracle {
 }
 
 #[async_trait]
-impl LeaseProvider for Spy {
-    fn name(&self) -> ProviderName {
-        self.inner.leases().name()
-    }
-
-    fn visibility(&self) -> Visibility {
-        self.inner.leases().visibility()
-    }
-
-    async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
-        self.inner.leases().validate(group).await
-    }
-
-    fn acquaint(&self, template: &NodeTemplate) {
-        self.inner.leases().acquaint(template);
+impl Between for Spy {
+    fn inner(&self) -> &Executor {
+        &self.inner
     }
 
     async fn create(
@@ -100,10 +90,6 @@ impl LeaseProvider for Spy {
     ) -> Result<CreateOutcome, ExecutorError> {
         self.enter(ctx, Some(desired));
         self.inner.leases().create(ctx, desired, mode).await
-    }
-
-    async fn find(&self, attempt: &AttemptKey) -> Reading<FoundLease> {
-        self.inner.leases().find(attempt).await
     }
 
     async fn lookup_endpoint(
@@ -120,29 +106,6 @@ impl LeaseProvider for Spy {
         self.inner.leases().destroy(ctx, lease).await
     }
 
-    async fn list(&self, run: &RunId) -> Result<Listing, ExecutorError> {
-        self.inner.leases().list(run).await
-    }
-
-    async fn retain_slots(&self, run: &RunId, slots: &[LogicalNodeId]) -> Result<(), ExecutorError> {
-        self.inner.leases().retain_slots(run, slots).await
-    }
-}
-
-#[async_trait]
-impl Bootstrapper for Spy {
-    fn name(&self) -> ProviderName {
-        self.inner.bootstrap().name()
-    }
-
-    fn visibility(&self) -> Visibility {
-        self.inner.bootstrap().visibility()
-    }
-
-    async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
-        self.inner.bootstrap().validate(group).await
-    }
-
     async fn start(
         &self,
         ctx: &OperationContext,
@@ -151,10 +114,6 @@ impl Bootstrapper for Spy {
     ) -> Result<StartOutcome, ExecutorError> {
         self.enter(ctx, Some(&request.desired));
         self.inner.bootstrap().start(ctx, request, mode).await
-    }
-
-    async fn find(&self, attempt: &AttemptKey) -> Reading<FoundSession> {
-        self.inner.bootstrap().find(attempt).await
     }
 
     async fn complete(
@@ -173,14 +132,5 @@ impl Bootstrapper for Spy {
     ) -> Result<(), ExecutorError> {
         self.enter(ctx, None);
         self.inner.bootstrap().cancel(ctx, session).await
-    }
-
-    async fn attach(
-        &self,
-        attempt: &AttemptKey,
-        session: &BootstrapSessionId,
-        sink: ObservationSink,
-    ) -> Result<(), ExecutorError> {
-        self.inner.bootstrap().attach(attempt, session, sink).await
     }
 }

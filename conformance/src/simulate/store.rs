@@ -1,31 +1,78 @@
-//! The durable store of a schedule: in memory, may refuse a write, and hands its times out as a wall clock
-//! that was set meanwhile would make them look.
+//! The durable store of a schedule: in memory, may refuse a write or lose a state, and hands its times out as a
+//! wall clock that was set meanwhile would make them look.
 
+use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
+use executor_api::LeaseOwner;
+use executor_fake::FakeWorld;
 use reconciler_driver::{Changeset, MemoryStore, StateImage, StateStore, StoreError};
 
-use super::oracle::Watch;
-use super::plan::Clock;
+use super::oracle::{Astray, Oracle, Watch};
+use super::plan::{Clock, Disk, WriteFault, run};
 
 #[derive(Debug)]
 pub(super) struct WatchedStore {
+    /// The newest state, whatever a process is given.
     inner: MemoryStore,
+    /// What was there before the latest writes, oldest first.
+    before: VecDeque<Option<StateImage>>,
     watch: Watch,
+    world: FakeWorld,
 }
 
 impl WatchedStore {
-    pub(super) fn new(watch: &Watch) -> Self {
-        Self { inner: MemoryStore::new(), watch: watch.clone() }
+    /// Another opening of the same disk.
+    pub(super) fn over(disk: &MemoryStore, watch: &Watch, world: &FakeWorld) -> Self {
+        Self { inner: disk.clone(), before: VecDeque::new(), watch: watch.clone(), world: world.clone() }
+    }
+
+    /// Something befalls the disk while no process runs. What nothing in the world contradicts stays as it was:
+    /// nobody could tell.
+    fn befall(&mut self, disk: Disk) -> Result<(), StoreError> {
+        let (image, name) = match disk {
+            Disk::Newest => return Ok(()),
+            Disk::Unreadable => {
+                self.watch.with(|oracle| oracle.count("state unreadable"));
+                let finding = "page 3 is never used".to_owned();
+                return Err(StoreError::Damaged { path: PathBuf::from("state.db"), finding });
+            }
+            Disk::Older { writes } => {
+                let Some(at) = self.before.len().checked_sub(writes) else { return Ok(()) };
+                (self.before.get(at).cloned().flatten(), "old state put back")
+            }
+            Disk::Deleted => (None, "state deleted"),
+        };
+        let next = image.as_ref().map_or(1, |image| image.state.next_attempt_id);
+        let now = self.world.now();
+        let contradicted = self.world.existing_leases().iter().any(|lease| {
+            let newer = |owner: &LeaseOwner| {
+                matches!(owner, LeaseOwner::Attempt(key) if key.run == run() && key.attempt.0 >= next)
+            };
+            newer(&lease.owner) && lease.visible_from <= now
+        });
+        if contradicted {
+            self.watch.with(|oracle| {
+                oracle.count(name);
+                oracle.astray = Some(Astray { image });
+            });
+        }
+        Ok(())
     }
 }
 
 impl StateStore for WatchedStore {
     fn load(&mut self) -> Result<Option<StateImage>, StoreError> {
-        let mut image = self.inner.load()?;
-        let clock = self.watch.with(|oracle| {
+        if let Some(disk) = self.watch.with(|oracle| oracle.disk.take()) {
+            self.befall(disk)?;
+        }
+        let newest = self.inner.load()?;
+        let (mut image, clock) = self.watch.with(|oracle| {
+            let image = oracle.astray.clone().map_or(newest, |astray| astray.image);
             oracle.loaded.clone_from(&image);
-            oracle.clock.take()
+            oracle.opened(image.as_ref());
+            (image, oracle.clock.take())
         });
         if let (Some(image), Some(clock)) = (image.as_mut(), clock) {
             shift(image, clock);
@@ -34,38 +81,85 @@ impl StateStore for WatchedStore {
     }
 
     fn commit(&mut self, changes: &Changeset) -> Result<(), StoreError> {
-        self.watch.with(|oracle| {
-            let number = oracle.commits.saturating_sub(1);
-            if !oracle.calm && oracle.failing_commits.remove(&number) {
-                oracle.store_failed = true;
-                oracle.count("store write fails");
-                return Err(StoreError::Other("no space left".to_owned()));
+        let (fault, kept) = self.watch.with(|oracle| (oracle.write(changes), oracle.kept));
+        let refused = |why: &str| Err(StoreError::Other(why.to_owned()));
+        match fault? {
+            Some(WriteFault::NoSpace) => refused("no space left"),
+            Some(WriteFault::SyncFails { kept: false }) => refused("cannot synchronise"),
+            Some(WriteFault::SyncFails { kept: true }) => {
+                self.inner.commit(changes)?;
+                refused("cannot synchronise")
             }
-            let meta = &changes.meta;
-            let (generation, next) = (meta.observed_generation, meta.next_attempt_id);
-            let monotone = oracle.durable_generation <= generation;
-            oracle.demand(monotone, "S14", None, || {
-                format!("generation {generation} was stored after a later one")
+            None => {
+                if kept > 0 {
+                    self.before.push_back(self.inner.image());
+                    let surplus = self.before.len().saturating_sub(kept);
+                    self.before.drain(..surplus);
+                }
+                self.inner.commit(changes)
+            }
+        }
+    }
+}
+
+impl Oracle {
+    /// A process opens the store and finds this.
+    fn opened(&mut self, image: Option<&StateImage>) {
+        self.store_failed = false;
+        self.durable.clear();
+        let Some(image) = image else { return };
+        let pending =
+            image.state.nodes.iter().filter_map(|(slot, node)| Some((slot, node.pending.as_ref()?)));
+        self.durable = pending.map(|(slot, pending)| (slot.clone(), pending.id)).collect();
+        self.durable_generation = image.state.observed_generation;
+        self.durable_next_attempt = image.state.next_attempt_id;
+        self.next_attempt = image.state.next_attempt_id;
+    }
+
+    /// What becomes of a write, and what it may hold.
+    fn write(&mut self, changes: &Changeset) -> Result<Option<WriteFault>, StoreError> {
+        let gone = || StoreError::Other("the store was given up".to_owned());
+        if self.astray.is_some() {
+            self.goes_on_astray("the state was written over");
+            return Err(gone());
+        }
+        if self.store_failed {
+            self.violated("P7", None, || "written again on a handle that had failed".to_owned());
+            return Err(gone());
+        }
+        let number = self.commits.saturating_sub(1);
+        if let Some(how) = self.failing_commits.remove(&number) {
+            self.store_failed = true;
+            self.count(match how {
+                WriteFault::NoSpace => "store write without space",
+                WriteFault::SyncFails { kept: false } => "store write not synchronised",
+                WriteFault::SyncFails { kept: true } => "store write not synchronised and there",
             });
-            let monotone = oracle.durable_next_attempt <= next;
-            oracle.demand(monotone, "S11", None, || format!("the next attempt id went back to {next}"));
-            oracle.durable_generation = generation;
-            oracle.durable_next_attempt = next;
-            for (slot, node) in &changes.upserted {
-                oracle.demand(node.attempt.0 < next, "S11", Some(slot), || {
-                    format!("{} was stored without the allocator that gave it out", node.attempt)
-                });
-                match &node.pending {
-                    Some(pending) => oracle.durable.insert(slot.clone(), pending.id),
-                    None => oracle.durable.remove(slot),
-                };
-            }
-            for slot in &changes.removed {
-                oracle.durable.remove(slot);
-            }
-            Ok(())
-        })?;
-        self.inner.commit(changes)
+            return Ok(Some(how));
+        }
+        let meta = &changes.meta;
+        let (generation, next) = (meta.observed_generation, meta.next_attempt_id);
+        let monotone = self.durable_generation <= generation;
+        self.demand(monotone, "S14", None, || {
+            format!("generation {generation} was stored after a later one")
+        });
+        let monotone = self.durable_next_attempt <= next;
+        self.demand(monotone, "S11", None, || format!("the next attempt id went back to {next}"));
+        self.durable_generation = generation;
+        self.durable_next_attempt = next;
+        for (slot, node) in &changes.upserted {
+            self.demand(node.attempt.0 < next, "S11", Some(slot), || {
+                format!("{} was stored without the allocator that gave it out", node.attempt)
+            });
+            match &node.pending {
+                Some(pending) => self.durable.insert(slot.clone(), pending.id),
+                None => self.durable.remove(slot),
+            };
+        }
+        for slot in &changes.removed {
+            self.durable.remove(slot);
+        }
+        Ok(None)
     }
 }
 

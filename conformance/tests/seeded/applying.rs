@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use conformance::between::{Between, in_front};
 use conformance::simulate::Subject;
 use executor_api::{
-    AttemptKey, BootstrapSessionId, Bootstrapper, CreateMode, CreateOutcome, EndpointLookup, Executor,
-    ExecutorError, FoundLease, FoundSession, LeaseFacts, LeaseProvider, Listing, LogicalNodeSpec,
-    ObservationSink, OperationContext, ProviderName, Reading, RunId, RunNodeGroupSpec, SpecProblem,
-    StartOutcome, StartRequest, Visibility,
+    CreateMode, CreateOutcome, Executor, ExecutorError, LogicalNodeSpec, OperationContext, Visibility,
 };
 use reconciler_core::{
     ClusterState, ManagedNode, NodeAction, NodeIntent, NodeStage, Stale, apply, reconcile_slots,
@@ -228,9 +226,7 @@ enum Calls {
 }
 
 fn wrapped(inner: Executor, calls: Calls) -> Executor {
-    let wrapped = Arc::new(Wrapped { inner, calls });
-    let bootstrap: Arc<dyn Bootstrapper> = Arc::<Wrapped>::clone(&wrapped);
-    Executor::new(wrapped, bootstrap)
+    in_front(Wrapped { inner, calls })
 }
 
 #[derive(Debug)]
@@ -240,9 +236,9 @@ struct Wrapped {
 }
 
 #[async_trait]
-impl LeaseProvider for Wrapped {
-    fn name(&self) -> ProviderName {
-        self.inner.leases().name()
+impl Between for Wrapped {
+    fn inner(&self) -> &Executor {
+        &self.inner
     }
 
     fn visibility(&self) -> Visibility {
@@ -251,10 +247,6 @@ impl LeaseProvider for Wrapped {
             Calls::Twice => stated,
             Calls::LateUnsaid => Visibility { late_landing: Duration::ZERO, ..stated },
         }
-    }
-
-    async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
-        self.inner.leases().validate(group).await
     }
 
     async fn create(
@@ -267,78 +259,5 @@ impl LeaseProvider for Wrapped {
             self.inner.leases().create(ctx, desired, mode).await?;
         }
         self.inner.leases().create(ctx, desired, mode).await
-    }
-
-    async fn find(&self, attempt: &AttemptKey) -> Reading<FoundLease> {
-        self.inner.leases().find(attempt).await
-    }
-
-    async fn lookup_endpoint(
-        &self,
-        ctx: &OperationContext,
-        lease: &LeaseFacts,
-    ) -> Result<EndpointLookup, ExecutorError> {
-        self.inner.leases().lookup_endpoint(ctx, lease).await
-    }
-
-    async fn destroy(&self, ctx: &OperationContext, lease: &LeaseFacts) -> Result<(), ExecutorError> {
-        self.inner.leases().destroy(ctx, lease).await
-    }
-
-    async fn list(&self, run: &RunId) -> Result<Listing, ExecutorError> {
-        self.inner.leases().list(run).await
-    }
-}
-
-#[async_trait]
-impl Bootstrapper for Wrapped {
-    fn name(&self) -> ProviderName {
-        self.inner.bootstrap().name()
-    }
-
-    fn visibility(&self) -> Visibility {
-        self.inner.bootstrap().visibility()
-    }
-
-    async fn validate(&self, group: &RunNodeGroupSpec) -> Result<(), Vec<SpecProblem>> {
-        self.inner.bootstrap().validate(group).await
-    }
-
-    async fn start(
-        &self,
-        ctx: &OperationContext,
-        request: &StartRequest,
-        mode: CreateMode,
-    ) -> Result<StartOutcome, ExecutorError> {
-        self.inner.bootstrap().start(ctx, request, mode).await
-    }
-
-    async fn find(&self, attempt: &AttemptKey) -> Reading<FoundSession> {
-        self.inner.bootstrap().find(attempt).await
-    }
-
-    async fn complete(
-        &self,
-        ctx: &OperationContext,
-        session: &BootstrapSessionId,
-    ) -> Result<(), ExecutorError> {
-        self.inner.bootstrap().complete(ctx, session).await
-    }
-
-    async fn cancel(
-        &self,
-        ctx: &OperationContext,
-        session: &BootstrapSessionId,
-    ) -> Result<(), ExecutorError> {
-        self.inner.bootstrap().cancel(ctx, session).await
-    }
-
-    async fn attach(
-        &self,
-        attempt: &AttemptKey,
-        session: &BootstrapSessionId,
-        sink: ObservationSink,
-    ) -> Result<(), ExecutorError> {
-        self.inner.bootstrap().attach(attempt, session, sink).await
     }
 }

@@ -1,15 +1,64 @@
 //! Bugs in the decider.
 
-use std::sync::Mutex;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
-use executor_api::{CreateMode, NodeManagerCommand};
-use reconciler_core::{Holds, NodeAction, NodeIntent};
+use conformance::simulate::Subject;
+use executor_api::{CreateMode, LogicalNodeId, NodeManagerCommand};
+use reconciler_core::{ClusterState, Expanded, Holds, NodeAction, NodeIntent, reconcile_slots};
+use reconciler_driver::Rules;
 
-use crate::plant::{Bug, bug, plan_changed, state_misread};
+use crate::plant::{Bug, Play, bug, plan_changed, state_misread};
 
 pub(crate) fn bugs() -> Vec<Bug> {
+    let mut bugs = decisions();
+    bugs.extend(levels());
+    bugs
+}
+
+/// What decides on something else than levels, and on more than what is given.
+fn levels() -> Vec<Bug> {
+    vec![
+        bug("knows a spec by where it lies in memory", "S2", || {
+            let decide = |state: &ClusterState,
+                          desired: &Expanded,
+                          slots: &BTreeSet<LogicalNodeId>,
+                          now: SystemTime| {
+                let mut state = state.clone();
+                for (slot, node) in &mut state.nodes {
+                    let spec = desired.specs.get(slot);
+                    let moved =
+                        spec.is_some_and(|spec| !Arc::ptr_eq(&spec.template, &node.record.desired.template));
+                    node.extra.replace_requested |= moved;
+                }
+                reconcile_slots(&state, desired, slots, now)
+            };
+            let rules = Rules { reconcile: Arc::new(decide), ..Rules::default() };
+            Subject { rules, ..Subject::default() }
+        }),
+        bug("acts on an edit only when it comes, one at a time", "S2", || {
+            plan_changed(|state, desired, plan| {
+                let comes = state.observed_generation + 1 == desired.generation;
+                plan.actions.retain(|action| comes || !matches!(action, NodeAction::BeginDelete { .. }));
+                plan.extra.reasons.truncate(plan.actions.len());
+            })
+        })
+        .in_play(Play::Levels),
+        bug("sends nothing while an executor has not answered", "S13", || {
+            plan_changed(|state, _, plan| {
+                let mut free = state.nodes.values().all(|node| node.pending.is_none());
+                plan.actions
+                    .retain(|action| !matches!(action, NodeAction::Dispatch(_)) || std::mem::take(&mut free));
+                plan.extra.reasons.truncate(plan.actions.len());
+            })
+        })
+        .in_play(Play::Hung),
+    ]
+}
+
+fn decisions() -> Vec<Bug> {
     vec![
         bug("two actions for one slot", "S6", || {
             plan_changed(|_, _, plan| {

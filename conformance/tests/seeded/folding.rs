@@ -1,6 +1,7 @@
 //! Bugs in the fold.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
 
 use executor_api::{
     EffectFailure, EffectSuccess, ExecutorErrorKind, MemberFacts, NodeObservation, OperationKind,
@@ -8,7 +9,7 @@ use executor_api::{
 };
 use reconciler_core::{NodeIntent, NodeStage};
 
-use crate::plant::{Bug, bug, folded_more, misheard};
+use crate::plant::{Bug, Play, bug, folded_more, misheard};
 
 /// Failed outcomes, changed.
 fn failure(told: NodeObservation, change: impl Fn(&mut OperationReport)) -> NodeObservation {
@@ -120,7 +121,7 @@ fn operations() -> Vec<Bug> {
                 })
             })
         }),
-        bug("a refused destroy is a destroy", "P10", || {
+        bug("a refused destroy is a destroy", "P2", || {
             misheard(|node, told| {
                 let destroying = node.pending.as_ref().is_some_and(|p| p.kind == OperationKind::DestroyLease);
                 failure(told, |report| {
@@ -158,6 +159,27 @@ fn operations() -> Vec<Bug> {
                 }
             })
         }),
+        bug("every other failure costs a second more", "S1", || {
+            let failures = AtomicU32::new(0);
+            folded_more(move |before, _, node, _, _| {
+                let failed = node.retry.consecutive_failures > before.retry.consecutive_failures;
+                if failed && failures.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+                    let later = |at: SystemTime| at.checked_add(Duration::from_secs(1));
+                    node.retry.next_effect_at = node.retry.next_effect_at.and_then(later);
+                    node.retry.restart_at = node.retry.restart_at.and_then(later);
+                }
+            })
+        }),
+        bug("rests for an hour after every failure", "L5", || {
+            folded_more(|before, _, node, now, _| {
+                if node.retry.consecutive_failures > before.retry.consecutive_failures {
+                    let hour = now.checked_add(Duration::from_hours(1));
+                    node.retry.next_effect_at = node.retry.next_effect_at.and(hour);
+                    node.retry.restart_at = node.retry.restart_at.and(hour);
+                }
+            })
+        })
+        .in_play(Play::Trouble),
         bug("leaves retrying to the tick", "L2", || {
             folded_more(|before, _, node, now, policy| {
                 if node.retry.consecutive_failures > before.retry.consecutive_failures {

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use conformance::simulate::{ExecutorWrap, StoreWrap, Subject};
+use conformance::simulate::{
+    ExecutorWrap, Options, StoreWrap, Subject, Violation, endure, hung, levels, run_one, sweep,
+};
 use executor_api::{LogicalNodeId, NodeObservation};
 use reconciler_core::{
     ClusterState, Expanded, Fact, Folded, ManagedNode, NodeAction, ReconcilePlan, RetryPolicy, apply, fold,
@@ -21,10 +23,50 @@ pub(crate) struct Bug {
     pub(crate) rule: &'static str,
     /// A fresh copy of it: some remember things.
     pub(crate) plant: fn() -> Subject,
+    /// What is played with it.
+    pub(crate) play: Play,
+}
+
+/// What is played with a bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Play {
+    /// Seeded schedules.
+    Schedules,
+    /// A blow at every store write of seeded schedules.
+    Sweeps,
+    /// One declaration, reached in several ways.
+    Levels,
+    /// Executors that never answer.
+    Hung,
+    /// Hours of trouble.
+    Trouble,
+}
+
+impl Play {
+    /// Plays one seed.
+    pub(crate) fn seed(self, seed: u64, options: &Options) -> Option<Violation> {
+        match self {
+            Self::Schedules => run_one(seed, options).violation,
+            Self::Sweeps => {
+                let options = Options { shrink_tries: 0, ..options.clone() };
+                sweep(seed, 1, &options).failure().map(|failure| failure.violation.clone())
+            }
+            Self::Levels => levels(seed, options),
+            Self::Hung => hung(100, &options.subject).violation,
+            Self::Trouble => endure(seed, 300, 6, options).violation,
+        }
+    }
 }
 
 pub(crate) fn bug(name: &'static str, rule: &'static str, plant: fn() -> Subject) -> Bug {
-    Bug { name, rule, plant }
+    Bug { name, rule, plant, play: Play::Schedules }
+}
+
+impl Bug {
+    /// The same, in another play.
+    pub(crate) fn in_play(self, play: Play) -> Self {
+        Self { play, ..self }
+    }
 }
 
 fn subject(rules: Rules) -> Subject {
