@@ -15,7 +15,7 @@ use executor_api::host::*;
 use expect_test::expect;
 use maintenance_support::*;
 use reconciler_core::maintenance::gate::sync::{Demand, Wire};
-use reconciler_core::maintenance::gate::{Look, bond, lock, storage, sync, vm};
+use reconciler_core::maintenance::gate::{Look, bond, host as hosts, lock, storage, survey, sync, vm};
 use reconciler_core::maintenance::*;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -325,4 +325,135 @@ fn every_field_of_a_probe_counts() {
         /sender/s1/rx_nohandler one more
         /sender/s1/tx one more"#]]
     .assert_eq(&left.join("\n"));
+}
+
+#[test]
+fn the_gates_of_the_beginning_need_every_field() {
+    let run = run_to(IoPolicy::Quiesce { suspend_for: None }, "enter PreconditionsCheck");
+    let observed = run.observed();
+    let mut all = Vec::new();
+    for node in ["w1", "w2"].map(host) {
+        let (_, left) = survivors(&observed.hosts[&node], |evidence| {
+            let mut changed = observed.clone();
+            changed.hosts.insert(node.clone(), evidence);
+            hosts::ready(look(&run, &changed)).passed()
+        });
+        all.extend(left.into_iter().map(|path| format!("host {node} {path}")));
+        let (_, left) = survivors(&observed.bonds[&node], |evidence| {
+            let mut changed = observed.clone();
+            changed.bonds.insert(node.clone(), evidence);
+            bond::untouched(look(&run, &changed)).passed()
+        });
+        all.extend(left.into_iter().map(|path| format!("bond {node} {path}")));
+        let (_, left) = survivors(&observed.satellites[&node], |evidence| {
+            let mut changed = observed.clone();
+            changed.satellites.insert(node.clone(), evidence);
+            storage::serving(look(&run, &changed)).passed()
+        });
+        all.extend(left.into_iter().map(|path| format!("pods {node} {path}")));
+        let role = |path: &String| path.contains("/role ") || path.contains("/stable ");
+        let left = storage_survivors(&run, node.as_str(), storage::quiet).into_iter().filter(role);
+        all.extend(left.map(|path| format!("quiet {node} {path}")));
+        // Who has diverged is asked of the identifiers and the announcements, and of nothing else.
+        let told = |path: &String| {
+            path.contains("/generation/current")
+                || path.contains("/split_brain_seen")
+                || path.contains("/module ")
+        };
+        let left = storage_survivors(&run, node.as_str(), sync::not_diverged).into_iter().filter(told);
+        all.extend(left.map(|path| format!("diverged {node} {path}")));
+    }
+    // What a bond has no right value for before it was ever recorded may be anything, and is recorded as it is found;
+    // a storage pod may have any name.
+    expect![[r#"
+        bond w1 /addresses/0 left out
+        bond w1 /addresses/0 garbled
+        bond w1 /boot_id garbled
+        bond w1 /mac garbled
+        bond w1 /members/s0/link_failures one more
+        bond w1 /members/s1/link_failures one more
+        bond w1 /mtu one more
+        bond w1 /routes/0 left out
+        bond w1 /routes/0 garbled
+        pods w1 /pods/0 garbled
+        bond w2 /addresses/0 left out
+        bond w2 /addresses/0 garbled
+        bond w2 /boot_id garbled
+        bond w2 /mac garbled
+        bond w2 /members/s0/link_failures one more
+        bond w2 /members/s1/link_failures one more
+        bond w2 /mtu one more
+        bond w2 /routes/0 left out
+        bond w2 /routes/0 garbled
+        pods w2 /pods/0 garbled"#]]
+    .assert_eq(&all.join("\n"));
+}
+
+/// The gates whose evidence is spoiled field by field in this file. A gate that is new is missing here.
+#[test]
+fn every_gate_there_is_has_its_evidence_spoiled() {
+    let run = run_to(IoPolicy::Continue, "enter DisconnectDRBD");
+    let observed = run.observed();
+    let names: Vec<_> = survey(look(&run, &observed)).into_iter().map(|(name, _)| name).collect();
+    expect![[r#"
+        hosts ready
+        bonds sound in the mode to leave
+        bonds as last verified
+        bonds alike in the mode to reach
+        machines pinned
+        nobody writes
+        replication apart
+        storage pods gone
+        storage pods running
+        copies not diverged
+        copies may meet again
+        copies identical
+        lock held"#]]
+    .assert_eq(&names.join("\n"));
+}
+
+/// A field that the passing evidence leaves empty is spoiled in no way but one: each is named here, with its reason.
+#[test]
+fn no_field_of_passing_evidence_is_empty_but_those_that_must_be() {
+    let run = run_to(IoPolicy::Continue, "stamp gates");
+    let value = serde_json::to_value(run.observed()).unwrap();
+    let mut empty = Vec::new();
+    nothing_in(&value, &mut String::new(), &mut empty);
+    // Nothing moves, nothing has been announced, and nothing of a pod is left on a drained host: what a value in
+    // these places leads to is tested one by one, in the tests of the guards.
+    expect![[r#"
+        /satellites/w1/read/seen/pods (list)
+        /satellites/w2/read/seen/pods (list)
+        /storage/w1/read/seen/split_brain_seen (list)
+        /storage/w2/read/seen/split_brain_seen (list)
+        /vms/read/seen/migrations (map)
+        /vms/read/seen/vms/v1/running/evacuating_from
+        /vms/read/seen/vms/v2/running/evacuating_from"#]]
+    .assert_eq(&empty.join("\n"));
+}
+
+fn nothing_in(value: &Value, path: &mut String, found: &mut Vec<String>) {
+    let length = path.len();
+    match value {
+        Value::Null => found.push(path.clone()),
+        Value::Array(items) if items.is_empty() => found.push(format!("{path} (list)")),
+        Value::Object(fields) if fields.is_empty() => found.push(format!("{path} (map)")),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push('/');
+                path.push_str(&index.to_string());
+                nothing_in(item, path, found);
+                path.truncate(length);
+            }
+        }
+        Value::Object(fields) => {
+            for (name, item) in fields {
+                path.push('/');
+                path.push_str(name);
+                nothing_in(item, path, found);
+                path.truncate(length);
+            }
+        }
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }

@@ -301,6 +301,7 @@ impl State {
                 let machine = self.vms.get_mut(vm)?;
                 machine.refuses_evictions = false;
                 machine.refuses_migrations = false;
+                machine.shield_taken_away = true;
             }
         }
         self.moves(Subject::Vms);

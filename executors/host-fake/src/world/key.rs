@@ -227,6 +227,7 @@ impl State {
     fn feed_machines(&self, hash: &mut impl Hasher) {
         for (name, vm) in &self.vms {
             (name, setting(&vm.declared), vm.refuses_evictions, vm.refuses_migrations).hash(hash);
+            vm.shield_taken_away.hash(hash);
             (&vm.pinned_by, vm.waiting, vm.turn % self.blocks_of(vm).max(1)).hash(hash);
             let running = vm.running.as_ref();
             running

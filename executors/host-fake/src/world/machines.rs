@@ -29,6 +29,7 @@ impl State {
             running: None,
             refuses_evictions: false,
             refuses_migrations: false,
+            shield_taken_away: false,
             pinned_by: None,
             writes_every: spec.writes_every,
             turn: 0,
@@ -68,8 +69,10 @@ impl State {
         self.moves(Subject::Vms);
         for resource in resources {
             if !self.serves_whole(&resource, node) {
-                // Whoever pinned it left a way to get here, unless the shield was up and somebody went past it.
-                let excused = !pinned || self.vms.get(name).is_some_and(|vm| vm.refuses_migrations);
+                // Whoever pinned it left a way to get here, unless the shield was up and somebody went past it, or
+                // deleted it.
+                let guarded = |vm: &Vm| vm.refuses_migrations || vm.shield_taken_away;
+                let excused = !pinned || self.vms.get(name).is_some_and(guarded);
                 let what = format!("runs on {node}, whose copy of {resource} lacks acknowledged writes");
                 self.breach(BreachKind::VmOnUnverifiedCopy, Place::Vm(name.clone()), what, excused);
             }
@@ -295,6 +298,7 @@ impl State {
                     vm.pinned_by = Some(operation.plan.clone());
                     vm.refuses_evictions = shields;
                     vm.refuses_migrations = shields;
+                    vm.shield_taken_away = false;
                 }
             }
             VmAction::Restore { original } => {

@@ -119,6 +119,10 @@ pub(crate) struct Flip {
 
 /// One machine.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own; together they are no state machine"
+)]
 pub(crate) struct Vm {
     pub(crate) resources: BTreeSet<ResourceName>,
     /// What it had at the beginning.
@@ -127,6 +131,8 @@ pub(crate) struct Vm {
     pub(crate) running: Option<Instance>,
     pub(crate) refuses_evictions: bool,
     pub(crate) refuses_migrations: bool,
+    /// Somebody deleted what refused them, and no operation put it back.
+    pub(crate) shield_taken_away: bool,
     /// An operation of this plan pinned it and none has restored it.
     pub(crate) pinned_by: Option<PlanUid>,
     pub(crate) writes_every: Option<Duration>,

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod bugs;
 mod clock;
 mod faults;
 mod key;
@@ -13,3 +14,4 @@ mod model;
 mod moves;
 mod runs;
 mod walk;
+mod watch;

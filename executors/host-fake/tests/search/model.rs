@@ -18,6 +18,7 @@ use reconciler_core::maintenance::{
 use crate::clock::{StillTimer, run};
 use crate::faults::w;
 use crate::moves::Setting;
+use crate::watch;
 
 /// A recorded effect on its way out of its operator.
 #[derive(Clone)]
@@ -187,8 +188,8 @@ impl Model {
     /// What must hold in every state.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut broken: Vec<_> =
-            violations(&self.plan, &self.state).into_iter().map(|what| format!("record: {what}")).collect();
-        broken.extend(self.world.breaches().iter().map(ToString::to_string));
+            violations(&self.plan, &self.state).into_iter().map(watch::violation).collect();
+        broken.extend(self.world.breaches().iter().map(watch::breach));
         if !self.world.lost_writes().is_empty() {
             broken.push("M0: no copy holds what was acknowledged".to_owned());
         }
@@ -200,7 +201,7 @@ impl Model {
         }
         let back = self.state.phase == Phase::Complete || self.state.recovery == Recovery::RevertedSafe;
         if back && self.world.lock().hold.is_some_and(|hold| hold.plan == self.plan.uid) {
-            broken.push("over, and the cluster is held".to_owned());
+            broken.push("M4: over, and the cluster is held".to_owned());
         }
         if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }
     }
@@ -258,7 +259,7 @@ fn plan(setting: &Setting) -> BondFlipPlan {
             dwell: 4 * second,
             settle: 4 * second,
             connect_within: 4 * second,
-            retry_cap: 2,
+            retry_cap: setting.retry_cap,
             connect_attempts: 2,
             operation_timeout: 10 * second,
             lease_ttl: 6 * second,

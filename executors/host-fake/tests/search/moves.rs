@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use executor_api::host::{
-    ClusterLock, HostError, HostErrorKind, HostExecutor, HostFailure, HostName, LockError, PlanHold,
-    Takeover, VirtualMachines,
+    ClusterLock, Fingerprint, HostError, HostErrorKind, HostExecutor, HostFailure, HostName, LockError,
+    PlanHold, Takeover, VirtualMachines,
 };
 use executor_host_fake::{CallKind, Fault, Incident, Letter, Rule};
 use reconciler_core::maintenance::gate::Look;
 use reconciler_core::maintenance::{
     Act, Answer, Applied, BondFlipPlan, Effect, EffectDone, Folded, LockAction, Observed, PlanObservation,
-    PlanState, Reply, Step, StepRefused, respond,
+    PlanState, Reply, ReplyRefused, Step, StepRefused,
 };
 
 use crate::clock::run;
@@ -24,12 +24,20 @@ pub(crate) struct Rules {
     pub(crate) advance: fn(&BondFlipPlan, &PlanState, &Observed, SystemTime) -> Step,
     pub(crate) apply: fn(&BondFlipPlan, &mut PlanState, &Step, SystemTime) -> Result<Applied, StepRefused>,
     pub(crate) fold: fn(&BondFlipPlan, &mut PlanState, PlanObservation, SystemTime) -> Folded,
+    pub(crate) respond: fn(Look<'_>, Reply) -> Result<Step, ReplyRefused>,
 }
 
 /// What is searched.
 #[derive(Clone)]
 pub(crate) struct Setting {
     pub(crate) rules: Rules,
+    /// What an agent does besides what it is told.
+    pub(crate) agent: Option<fn(&Model, &Effect)>,
+    /// Every step is judged by itself.
+    pub(crate) watchful: bool,
+    /// From every fault the plan must come to rest.
+    pub(crate) restful: bool,
+    pub(crate) retry_cap: u32,
     pub(crate) quiesce: bool,
     /// For how long I/O may stand still.
     pub(crate) suspend_for: Duration,
@@ -125,6 +133,9 @@ impl Move {
     }
 }
 
+/// More steps than any plan takes from any fault to its end.
+const MANY: usize = 600;
+
 /// How long an operator waits that does not know for what.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -162,16 +173,20 @@ impl Model {
             }
             if self.is_settled() {
                 self.replies(which, &mut moves);
-                continue;
+                if self.state.is_over() {
+                    continue;
+                }
             }
             let mut looked = Box::new(self.fork());
             let step = Box::new(looked.decide(setting, which));
             if let Act::Wait { until } = &step.act {
                 earlier(until.filter(|at| *at > self.now()).unwrap_or_else(|| self.now() + TICK));
-            } else {
+            } else if !matches!(step.act, Act::Over) {
                 moves.push(Move::Pass { which, step, looked: Some(looked) });
             }
-            self.pass_faults(which, &mut faults);
+            if !self.is_settled() {
+                self.pass_faults(which, &mut faults);
+            }
         }
         faults.extend((0..self.letters.len()).map(|letter| Move::Lands { letter }));
         if self.faults > 0 && !self.is_settled() {
@@ -351,7 +366,10 @@ impl Model {
             }
         };
         self.world.forget_the_past(&self.open());
-        self.check().map_err(|what| format!("{label}: {what}"))?;
+        self.check().map_err(|what| format!("{label}! {what}"))?;
+        if setting.restful && step.fault().is_some() {
+            self.comes_to_rest(setting)?;
+        }
         Ok(format!("{:?}: {label} [{}]", step.which(), self.state.label()))
     }
 
@@ -361,6 +379,9 @@ impl Model {
     }
 
     fn pass(&mut self, setting: &Setting, which: usize, step: &Step) -> Result<String, String> {
+        if setting.watchful {
+            self.judge(which, step).map_err(|what| format!("{step}! {what}"))?;
+        }
         let now = self.now();
         match (setting.rules.apply)(&self.plan, &mut self.state, step, now) {
             Ok(Applied::Nothing) => {}
@@ -428,6 +449,9 @@ impl Model {
     fn carry_out(&mut self, setting: &Setting, which: usize) -> String {
         let flight = self.operators[which].flight.take().unwrap();
         let outcome = self.carry(which, &flight);
+        if let Some(agent) = setting.agent {
+            agent(self, &flight.effect);
+        }
         self.write();
         let said = match &outcome {
             Ok(_) => "done".to_owned(),
@@ -521,7 +545,11 @@ impl Model {
         let Some(open) = &self.state.escalation else { return Ok("nothing is asked".to_owned()) };
         let reply = Reply { fingerprint: open.fingerprint.clone(), answer, who: "ann".to_owned() };
         let look = Look { plan: &self.plan, state: &self.state, observed: &observed, now: self.now() };
-        let step = match respond(look, reply) {
+        let forged = Fingerprint::of("another question", &open.sequence);
+        if (setting.rules.respond)(look, Reply { fingerprint: forged, ..reply.clone() }).is_ok() {
+            return Err("! R7: a reply to another question is taken".to_owned());
+        }
+        let step = match (setting.rules.respond)(look, reply) {
             Ok(step) => step,
             Err(refused) => return Ok(refused.to_string()),
         };
@@ -530,6 +558,27 @@ impl Model {
             .map_err(|refused| refused.to_string())?;
         self.stored(which);
         Ok(step.to_string())
+    }
+
+    /// With no further fault the plan comes to rest before long, whatever it takes. (R9)
+    fn comes_to_rest(&self, setting: &Setting) -> Result<(), String> {
+        let quiet = Setting { watchful: false, restful: false, ..setting.clone() };
+        let mut model = self.fork();
+        (model.faults, model.incidents, model.replies) = (0, 0, 0);
+        for _ in 0..MANY {
+            let mut moves = model.moves(&quiet);
+            if moves.is_empty() || model.at_rest(&moves).is_some() {
+                return Ok(());
+            }
+            let mut step = moves.swap_remove(0);
+            let mut next = model.before(&mut step);
+            // What it breaks on the way is found by the walk.
+            if next.take(&quiet, &step).is_err() {
+                return Ok(());
+            }
+            model = next;
+        }
+        Err(format!("! R9: no rest after {MANY} steps: {}", model.state.label()))
     }
 
     /// How the plan has come to rest, if nothing but a fault can move it.
