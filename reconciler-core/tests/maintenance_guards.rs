@@ -443,12 +443,12 @@ fn torn_and_old_evidence_is_read_again_and_decides_nothing() {
         go_on(),
         "enter FlipNode1",
         |run| run.world.storage.get_mut(&host("w1")).unwrap().stable = false,
-        expect!["wait (disconnected gate: w1: storage status changed while it was read)"],
+        expect!["wait (divergence watch: w1: storage status changed while it was read)"],
     );
     let mut run = Run::new(go_on());
     run.until("enter FlipNode1");
     let observed = run.world.observe(&run.me, at(run.now - 2));
-    expect!["wait (lock: the cluster: lock read too long ago)"]
+    expect!["wait (divergence watch: w1: storage read too long ago; w2: storage read too long ago)"]
         .assert_eq(&run.decide_on(&observed).to_string());
 }
 

@@ -8,6 +8,7 @@
 
 mod maintenance_support;
 
+use executor_api::host::Read;
 use expect_test::expect;
 use maintenance_support::*;
 use reconciler_core::maintenance::*;
@@ -81,6 +82,20 @@ fn pins_are_given_back_on_the_way_back_only_over_copies_in_sync_though_nothing_w
     run.world.peer_volume_mut("w2", "r1").out_of_sync_kib = Some(0);
     finish_soundly(&mut run);
     assert_eq!(run.state.recovery, Recovery::RevertedSafe, "{}", run.all_steps());
+}
+
+#[test]
+fn a_torn_reading_that_may_hide_a_split_brain_lets_no_second_connect_out() {
+    let mut run = at_step(IoPolicy::Continue, "send w1: connect r1");
+    let mut observed = run.observed();
+    for storage in observed.storage.values_mut() {
+        let Read::Seen(reading) = &mut storage.read else { panic!("it was read") };
+        reading.stable = false;
+    }
+    let step = run.decide_on(&observed);
+    expect!["wait (divergence watch: w1: storage status changed while it was read; w2: storage status changed while it was read)"]
+        .assert_eq(&step.to_string());
+    assert_eq!(run.pass().to_string(), "send w2: connect r1 to w1 (r1 is apart on w2)", "whole, it decides");
 }
 
 #[test]

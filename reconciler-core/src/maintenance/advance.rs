@@ -107,6 +107,12 @@ fn divergence(look: Look<'_>) -> Result<(), Box<Step>> {
     let for_a_person = match gravest(findings) {
         Some(FindingKind::Diverged) => true,
         Some(FindingKind::Unknown) => copies_apart(look.state),
+        Some(FindingKind::Stale) if copies_apart(look.state) => {
+            // A torn or old reading may hide that they have diverged: nothing is decided on it, it is read again.
+            let (gate, findings) = ("divergence watch".to_owned(), findings.to_vec());
+            let why = Why::Unproved { gate, findings };
+            return Err(Box::new(Step { act: Act::Wait { until: None }, why }));
+        }
         Some(FindingKind::Stale | FindingKind::Negative) | None => false,
     };
     if for_a_person {
