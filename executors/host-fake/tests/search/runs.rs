@@ -41,19 +41,19 @@ fn searched(name: &str, setting: &Setting) {
     assert!(found.ends.contains_key("Complete"), "the search never came to the end");
 }
 
-/// Every pair of faults: crashes, sleeps, lost locks, lost messages, failing operations and readings, and whatever
-/// befalls the world.
+/// Every pair of crashes, sleeps, lost locks, lost messages and failing operations. How many of the two may be the
+/// world's own (incidents, readings that fail) says `SEARCH_INCIDENTS`: each makes the search several times as long.
 #[cfg_attr(not(optimised), ignore = "optimised profile only")]
 #[test]
 fn two_operators_and_two_faults_while_machines_write() {
-    let incidents = number("SEARCH_INCIDENTS").map_or(2, |number| u32::try_from(number).unwrap());
+    let incidents = number("SEARCH_INCIDENTS").map_or(0, |number| u32::try_from(number).unwrap());
     searched("continue", &Setting { faults: 2, incidents, ..setting() });
 }
 
 #[cfg_attr(not(optimised), ignore = "optimised profile only")]
 #[test]
 fn two_operators_and_two_faults_while_nobody_writes() {
-    let incidents = number("SEARCH_INCIDENTS").map_or(1, |number| u32::try_from(number).unwrap());
+    let incidents = number("SEARCH_INCIDENTS").map_or(0, |number| u32::try_from(number).unwrap());
     searched("quiesce", &Setting { quiesce: true, faults: 2, incidents, ..setting() });
 }
 
