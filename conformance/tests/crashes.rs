@@ -8,7 +8,7 @@ use conformance::simulate::{Options, sweep};
 /// What an optimised run must have come through.
 const CRASH_POINTS: u64 = 10_000;
 /// Base schedules whose writes have so many crash points, and some more.
-const BASES: u64 = 120;
+const BASES: u64 = 150;
 
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
