@@ -70,9 +70,11 @@ impl State {
         for resource in resources {
             if !self.serves_whole(&resource, node) {
                 // Whoever pinned it left a way to get here, unless the shield was up and somebody went past it, or
-                // deleted it.
+                // deleted it; or the copies came apart without them: they were told of a shield that never was, and
+                // have not gone on without it.
                 let guarded = |vm: &Vm| vm.refuses_migrations || vm.shield_taken_away;
-                let excused = !pinned || self.vms.get(name).is_some_and(guarded);
+                let theirs = self.resources.get(&resource).is_some_and(|resource| resource.apart_by_caller);
+                let excused = !pinned || !theirs || self.vms.get(name).is_some_and(guarded);
                 let what = format!("runs on {node}, whose copy of {resource} lacks acknowledged writes");
                 self.breach(BreachKind::VmOnUnverifiedCopy, Place::Vm(name.clone()), what, excused);
             }

@@ -297,6 +297,9 @@ impl State {
             }
             HostAction::DisconnectResource { resource, peer } => {
                 self.must_have(resource, node)?;
+                if let Some(resource) = self.resources.get_mut(resource) {
+                    resource.apart_by_caller |= resource.connected(node, peer);
+                }
                 self.stand_alone(resource, node, peer);
             }
             HostAction::ConnectResource { resource, peer, .. } => {

@@ -27,6 +27,8 @@ pub(crate) struct Resource {
     pub(crate) net: Net,
     /// Handshakes do not come to an end.
     pub(crate) blocked: bool,
+    /// Its copies were together until an operation took them apart.
+    pub(crate) apart_by_caller: bool,
 }
 
 /// [`NetOptions`], which cannot be hashed.
@@ -148,6 +150,7 @@ impl Resource {
                 allow_two_primaries: spec.allow_two_primaries,
             },
             blocked: false,
+            apart_by_caller: false,
         }
     }
 

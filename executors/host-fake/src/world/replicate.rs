@@ -252,6 +252,7 @@ impl State {
             self.note(place.clone(), format!("{one} meets {other}: split brain, resolved by itself"));
         }
         if let Some(resource) = self.resources.get_mut(name) {
+            resource.apart_by_caller = false;
             for (host, peer) in [(one, other), (other, one)] {
                 let side = resource.sides.get_mut(host);
                 if let Some(link) = side.and_then(|side| side.links.get_mut(peer)) {
