@@ -369,6 +369,11 @@ impl Model {
         }
         moves.push(self.step("crash and restart".into(), true, |model| {
             model.faults -= 1;
+            // Its calls are stopped with it, also those that would have had time until their deadline.
+            let latest = model.now + VISIBILITY.late_landing;
+            for limbo in &mut model.limbo {
+                limbo.until = limbo.until.min(latest);
+            }
             for flight in std::mem::take(&mut model.flights) {
                 if flight.command.may_create() {
                     model.may_land(&flight, model.now);
