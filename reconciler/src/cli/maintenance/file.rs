@@ -43,7 +43,6 @@ pub(super) struct PlanFile {
     #[schemars(with = "BTreeSet<String>")]
     resources: BTreeSet<ResourceName>,
     /// What machines may do while the copies are apart. There is no default.
-    #[serde(default)]
     #[schemars(with = "Io", required)]
     io: Option<Io>,
     /// It may run. Counts only together with --approve on the command line.
