@@ -22,8 +22,8 @@ pub(crate) struct Args {
     /// Steps in which things go wrong, in each schedule.
     #[arg(long, value_name = "N", default_value_t = 200)]
     steps: u32,
-    /// Tell everything that happens in the schedule of one seed.
-    #[arg(long, requires = "seed", conflicts_with = "seeds")]
+    /// Tell everything that happens in each schedule, up to the first in which something must not have.
+    #[arg(long)]
     story: bool,
 }
 
@@ -40,12 +40,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn try_run(args: &Args) -> Result<Code, Failure> {
     let options = Options { steps: args.steps.max(1), ..Options::default() };
-    if let (Some(seed), true) = (args.seed, args.story) {
-        return story(seed, &options);
-    }
     let first = args.seed.unwrap_or(1);
-    let alone = if args.seed.is_some() { 1 } else { 1000 };
+    let alone = if args.seed.is_some() || args.story { 1 } else { 1000 };
     let count = args.seeds.unwrap_or(alone);
+    if args.story {
+        return stories(first, count, &options);
+    }
     let summary = run_many(first, count, &options);
     line(summary.to_string())?;
     if let Some(failure) = &summary.failure {
@@ -65,6 +65,16 @@ fn complete(summary: &Summary) -> Result<Code, Failure> {
         "these never happened, so nothing is proved about them: {}",
         missed.join(", ")
     )))
+}
+
+fn stories(first: u64, count: u64, options: &Options) -> Result<Code, Failure> {
+    for seed in first..first.saturating_add(count) {
+        let code = story(seed, options)?;
+        if code != Code::Done {
+            return Ok(code);
+        }
+    }
+    Ok(Code::Done)
 }
 
 fn story(seed: u64, options: &Options) -> Result<Code, Failure> {
