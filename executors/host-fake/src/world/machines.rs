@@ -235,6 +235,7 @@ impl State {
         if migration.is_over() || stands {
             return;
         }
+        let vm = migration.vm.clone();
         migration.phase = match migration.phase {
             Pending => Scheduling,
             Scheduling => Scheduled,
@@ -243,12 +244,19 @@ impl State {
             TargetReady => Running,
             _ => Succeeded,
         };
+        let there = self.hosts.get(&migration.target).is_some_and(|host| host.alive);
+        if migration.phase == Succeeded && !there {
+            migration.phase = MigrationPhase::Failed;
+            self.note(Place::Vm(vm), format!("migration {name} failed: its target is down"));
+            self.moves(Subject::Vms);
+            return;
+        }
         migration.post_copy = migration.phase == Running && migration.fate == MigrationFate::PostCopy;
         if migration.phase == Succeeded {
             if migration.abort_requested {
                 migration.abort_status = Some(AbortStatus::Failed);
             }
-            let (vm, target) = (migration.vm.clone(), migration.target.clone());
+            let target = migration.target.clone();
             self.note(Place::Vm(vm.clone()), format!("migration {name} succeeded"));
             self.arrive(&vm, &target);
         } else {
