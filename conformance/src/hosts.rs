@@ -11,7 +11,7 @@
 //! [`run_host_suite`] runs the same cases for a command line. The site is small: two hosts with one bond each, two
 //! replicated resources with a copy on both, and a machine on either host.
 //!
-//! Reading order: [`harness`] (what you provide), [`bench`] (how a case acts), [`cases`] (the promises), [`runner`].
+//! Reading order: [`harness`] (what you provide), [`mod@bench`] (how a case acts), [`cases`] (the promises), [`runner`].
 //! [`fake`] is the harness of the simulated hosts. Deliberately absent: real hosts; nothing here knows a kernel.
 
 pub mod bench;

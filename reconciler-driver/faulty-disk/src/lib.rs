@@ -1,7 +1,7 @@
 //! SQLite's own file layer, with errors where a test asks for them and a record of what reached the disk. Files
 //! opened through it are real files; only tests depend on it.
 //!
-//! [`Disk`] is what tests hold, [`layer`] the table of C functions that SQLite calls.
+//! [`Disk`] is what tests hold, `layer` the table of C functions that SQLite calls.
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
