@@ -19,7 +19,7 @@ use crate::run::client::Client;
 use crate::run::dir::RunDir;
 use crate::run::live::{Aim, site};
 use crate::run::protocol::Request;
-use crate::run::remove::remove;
+use crate::run::remove::{remove, was_cut_short};
 use crate::run::state::Stored;
 
 /// `reconciler destroy`
@@ -34,6 +34,11 @@ pub(crate) struct Args {
 
 pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     let dir = global.dir()?;
+    if was_cut_short(&dir)? {
+        remove(&dir).await?;
+        line(format!("run {} is gone", dir.run()))?;
+        return Ok(Code::Done);
+    }
     let stored = Stored::expect(&dir)?;
     if !args.yes {
         let nodes = stored.image.state.nodes.len();

@@ -24,6 +24,7 @@ use crate::run::intent::{Intent, Notes};
 use crate::run::lock::Lock;
 use crate::run::plans::{self, Change, Held};
 use crate::run::protocol::Request;
+use crate::run::remove;
 use crate::run::state::{self, NOTES_KEY, Stored, notes_text};
 use crate::run::{server, socket, status};
 
@@ -111,6 +112,7 @@ impl Live {
         tape: bool,
         lock: Lock,
     ) -> Result<(Arc<Self>, Vec<String>), Failure> {
+        remove::call_off(dir)?;
         let timer = TokioTimer::new();
         let table = providers::executors(&site(dir, Arc::new(timer.clone()))?);
         let stored = Stored::look(dir)?;

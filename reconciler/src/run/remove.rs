@@ -10,7 +10,22 @@ use crate::run::dir::RunDir;
 use crate::run::lock::{Lock, LockError};
 use crate::run::state::{Stored, files_of, remove_if_there};
 
-/// Removes the run's files and its directory.
+/// In the directory of a run that was proved to be empty, until all of it is gone.
+const MARK: &str = "removing";
+
+/// Whether a removal was cut short after the state was gone: what is left may go.
+pub(crate) fn was_cut_short(dir: &RunDir) -> Result<bool, Failure> {
+    Ok(dir.path().join(MARK).exists() && Stored::look(dir)?.is_none())
+}
+
+/// The run is driven again: a removal that was cut short is over.
+pub(crate) fn call_off(dir: &RunDir) -> Result<(), Failure> {
+    let mark = dir.path().join(MARK);
+    remove_if_there(&mark)
+        .map_err(|error| Failure::while_doing(format_args!("removing {}", mark.display()), &error))
+}
+
+/// Removes the run's files and its directory. May be asked for again after it was cut short.
 pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
     let _lock = take_lock(dir).await?;
     let stored = Stored::look(dir)?;
@@ -18,6 +33,8 @@ pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
         return Err(Failure::error(format!("run {} has nodes again; somebody else made them", dir.run())));
     }
     let doing = |path: &Path| format!("removing {}", path.display());
+    let mark = dir.path().join(MARK);
+    std::fs::write(&mark, []).map_err(|error| Failure::while_doing(doing(&mark), &error))?;
     let new = dir.path().join("state.db.new");
     let before = dir.path().join("state.db.before-adopt");
     let journal = ["events.jsonl", "events.1.jsonl", "passes.jsonl", "passes.1.jsonl"];
@@ -34,9 +51,11 @@ pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
     remove_records(&dir.sessions()).map_err(|error| Failure::while_doing(doing(&dir.sessions()), &error))?;
     // The lock's file goes last and while it is held: whoever waits for it finds that it is no longer there.
     for path in [dir.sessions(), dir.nodes()] {
-        remove_empty(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
+        remove_emptied(&path).await.map_err(|error| Failure::while_doing(doing(&path), &error))?;
     }
-    remove_if_there(&dir.lock()).map_err(|error| Failure::while_doing(doing(&dir.lock()), &error))?;
+    for path in [dir.lock(), mark] {
+        remove_if_there(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
+    }
     absent(std::fs::remove_dir(dir.path())).map_err(|error| Failure::while_doing(doing(dir.path()), &error))
 }
 
@@ -79,6 +98,21 @@ fn is_record(name: &str) -> bool {
         number.parse::<u64>().is_ok() && (kind == "json" || kind.starts_with("new-"))
     });
     of_attempt || name == "lock"
+}
+
+/// Removes directories that hold nothing but such directories. A call that was cut short may still be at work in them
+/// for a moment, tidying up behind itself; what stays longer belongs to somebody.
+async fn remove_emptied(path: &Path) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        match remove_empty(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && tries < 100 => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Removes directories that hold nothing but such directories. A file in one of them belongs to somebody.
