@@ -335,20 +335,22 @@ fn remove(place: &NodePlace) -> io::Result<()> {
         fs::rename(&place.dir, hidden_name(place, "gone"))?;
     }
     let name = place.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    for entry in read_dir(&place.slot)? {
+    remove_hidden(&place.slot, |attempt| attempt == name)?;
+    // Goes only if nothing of the slot is left.
+    let _ = fs::remove_dir(&place.slot);
+    Ok(())
+}
+
+/// Removes what calls that were cut short left of attempts' directories: none of it is a lease.
+fn remove_hidden(slot: &Path, of: impl Fn(&str) -> bool) -> io::Result<()> {
+    for entry in read_dir(slot)? {
         let hidden = entry.file_name();
         let hidden = hidden.to_string_lossy();
-        if [".gone-", ".new-"].iter().any(|kind| {
-            hidden
-                .strip_prefix(kind)
-                .and_then(|rest| rest.strip_prefix(&name))
-                .is_some_and(|r| r.starts_with('.'))
-        }) {
+        let named = [".gone-", ".new-"].iter().find_map(|kind| hidden.strip_prefix(kind));
+        if named.and_then(|rest| rest.split_once('.')).is_some_and(|(attempt, _)| of(attempt)) {
             layout::remove_dir(&entry.path())?;
         }
     }
-    // Goes only if nothing of the slot is left.
-    let _ = fs::remove_dir(&place.slot);
     Ok(())
 }
 
@@ -424,6 +426,8 @@ fn retain(root: &Path, ports: &Ports, run: &RunId, slots: &[LogicalNodeId]) -> R
             continue;
         }
         layout::remove_dir(&layout::keep_dir(root, run, &slot))?;
+        // An attempt whose create was cut short had no lease to destroy.
+        remove_hidden(&entry.path(), |_| true)?;
         // Goes only if it is empty: another run of the same name may have something there.
         let _ = fs::remove_dir(entry.path());
     }

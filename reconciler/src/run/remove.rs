@@ -51,7 +51,7 @@ pub(crate) async fn remove(dir: &RunDir) -> Result<(), Failure> {
     remove_records(&dir.sessions()).map_err(|error| Failure::while_doing(doing(&dir.sessions()), &error))?;
     // The lock's file goes last and while it is held: whoever waits for it finds that it is no longer there.
     for path in [dir.sessions(), dir.nodes()] {
-        remove_emptied(&path).await.map_err(|error| Failure::while_doing(doing(&path), &error))?;
+        remove_empty(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
     }
     for path in [dir.lock(), mark] {
         remove_if_there(&path).map_err(|error| Failure::while_doing(doing(&path), &error))?;
@@ -98,21 +98,6 @@ fn is_record(name: &str) -> bool {
         number.parse::<u64>().is_ok() && (kind == "json" || kind.starts_with("new-"))
     });
     of_attempt || name == "lock"
-}
-
-/// Removes directories that hold nothing but such directories. A call that was cut short may still be at work in them
-/// for a moment, tidying up behind itself; what stays longer belongs to somebody.
-async fn remove_emptied(path: &Path) -> io::Result<()> {
-    let mut tries = 0;
-    loop {
-        match remove_empty(path) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && tries < 100 => {
-                tries += 1;
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            done => return done,
-        }
-    }
 }
 
 /// Removes directories that hold nothing but such directories. A file in one of them belongs to somebody.

@@ -26,6 +26,21 @@ async fn a_slot_keeps_its_ports_from_attempt_to_attempt_and_frees_them_when_it_g
 }
 
 #[tokio::test]
+async fn what_a_create_that_was_cut_short_left_goes_with_its_slot() {
+    let world = World::new(30_610);
+    let node = world.node("n-0", 1, json!({}), shell("exec sleep 1000"));
+    let place = world.place(&node);
+    let attempt = place.dir.file_name().unwrap().to_str().unwrap();
+    let left = place.slot.join(format!(".new-{attempt}.1-0"));
+    fs::create_dir_all(left.join("work")).unwrap();
+    let run = node.ctx.attempt.run.clone();
+    world.executor.retain_slots(&run, &[node.spec.id.clone()]).await.unwrap();
+    assert!(left.exists(), "the slot is wanted");
+    world.executor.retain_slots(&run, &[]).await.unwrap();
+    assert!(!place.slot.exists());
+}
+
+#[tokio::test]
 async fn peers_are_named_before_they_exist_and_keep_what_they_were_promised() {
     let world = World::new(30_620);
     let group = ["n-0", "n-1", "n-2"];
