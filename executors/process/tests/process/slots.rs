@@ -34,7 +34,7 @@ async fn what_a_create_that_was_cut_short_left_goes_with_its_slot() {
     let left = place.slot.join(format!(".new-{attempt}.1-0"));
     fs::create_dir_all(left.join("work")).unwrap();
     let run = node.ctx.attempt.run.clone();
-    world.executor.retain_slots(&run, &[node.spec.id.clone()]).await.unwrap();
+    world.executor.retain_slots(&run, std::slice::from_ref(&node.spec.id)).await.unwrap();
     assert!(left.exists(), "the slot is wanted");
     world.executor.retain_slots(&run, &[]).await.unwrap();
     assert!(!place.slot.exists());
