@@ -17,7 +17,7 @@
 //! environment variable `SIMULATE_SCHEDULES` says; `SIMULATE_SEED` moves the first seed.
 //!
 //! Beside single schedules there are [`sweep`] (every store write of a schedule befallen in every way), [`levels`]
-//! (one declaration reached on different ways), [`hung`] (executors that never answer) and [`endure`] (trouble that
+//! (one declaration reached on different ways), [`taped`] (everything decided again from a tape), [`hung`] (executors that never answer) and [`endure`] (trouble that
 //! never ends).
 //!
 //! Reading order: `plan` and `draw` (what a schedule is), `stage` (how it is played), `oracle`, `rules`, `spy`,
@@ -47,6 +47,7 @@ mod shrink;
 mod spy;
 mod stage;
 mod store;
+mod taped;
 mod truth;
 
 pub use batch::{Summary, run_many};
@@ -56,6 +57,7 @@ pub use hung::{Hung, hung};
 pub use levels::levels;
 pub use oracle::{RULES, Violation};
 pub use plan::{Act, Clock, Disk, Disturbance, Fate, GroupPlan, Plan, ShapePlan, WriteFault};
+pub use taped::taped;
 
 /// How schedules are played.
 #[derive(Clone, Debug)]

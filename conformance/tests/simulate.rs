@@ -2,7 +2,7 @@
 //! `cargo test --profile checked -p conformance --test simulate -- --nocapture`. `SIMULATE_SCHEDULES` says how
 //! many, `SIMULATE_SEED` from which seed on, `SIMULATE_STORY=1` tells the first one whole.
 
-use conformance::simulate::{Options, Subject, endure, hung, levels, run_many, tell};
+use conformance::simulate::{Options, Subject, endure, hung, levels, run_many, taped, tell};
 
 /// Batches smaller than this may miss a rare disturbance without proving anything.
 const ENOUGH: u64 = 20_000;
@@ -52,6 +52,20 @@ fn whichever_way_leads_to_a_declaration_the_world_ends_the_same() {
         assert_eq!(levels(seed, &options), None, "seed {seed}");
     }
     println!("{seeds} declarations, each reached in four ways");
+}
+
+#[test]
+fn what_was_taped_is_decided_again_from_any_checkpoint() {
+    let seeds = if cfg!(optimised) { 2_000 } else { 40 };
+    let options = Options::default();
+    let mut passes = 0;
+    for seed in 1..=seeds {
+        let (replayed, violation) = taped(seed, &options);
+        assert_eq!(violation, None, "seed {seed}");
+        passes += replayed;
+    }
+    println!("{passes} passes of {seeds} schedules decided again");
+    assert!(passes > seeds * 10, "{passes}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Visibility {
 
 /// The slots that share a node's group, as declared now. Context for an executor that reserves for the whole
 /// group at once; never part of the compared spec.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotGroup {
     /// The group.
     pub group: GroupId,
@@ -48,7 +48,7 @@ pub struct SlotGroup {
 }
 
 /// On whose behalf a call is made, and until when.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationContext {
     /// The attempt: the identity that the outside world sees.
     pub attempt: AttemptKey,

@@ -13,6 +13,7 @@ use executor_api::{
     OperationContext, OperationId, OperationKind, ProviderName, RunId, Visibility,
 };
 use reconciler_core::{ClusterShape, ClusterState, Expanded, RetryPolicy};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{DesiredRejected, DriverError};
 use crate::event::{Counters, Event, Happening};
@@ -21,6 +22,7 @@ use crate::rules::Rules;
 use crate::store::{Changeset, StateImage};
 
 mod admission;
+mod checkpoint;
 mod desired;
 mod guard;
 mod index;
@@ -31,6 +33,7 @@ mod restore;
 mod sweep;
 mod tape;
 
+pub use checkpoint::Checkpoint;
 pub use desired::DesiredChange;
 pub use guard::{Distrust, Distrusted};
 pub use inputs::{DriverInput, UnknownSlot};
@@ -38,13 +41,14 @@ pub use sweep::Sweep;
 pub use tape::{Difference, Playback, TapeBegin, TapeEntry, replay};
 
 use admission::Admission;
+use desired::Accepted;
 use guard::Guard;
 use index::Index;
 use listing::Sightings;
 use sweep::Sweeps;
 
 /// Which executors serve a node: names, to be looked up in an [`ExecutorTable`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Route {
     /// The lease provider.
     pub provider: ProviderName,
@@ -72,7 +76,7 @@ impl Route {
 }
 
 /// An effect whose record is durable: to be submitted now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectCall {
     /// The slot.
     pub node: LogicalNodeId,
@@ -85,7 +89,7 @@ pub struct EffectCall {
 }
 
 /// A session to be listened to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The slot.
     pub node: LogicalNodeId,
@@ -126,14 +130,19 @@ pub struct PassReport {
 const HISTORY: usize = 4096;
 
 /// The sans-IO driver.
-#[derive(Debug)]
+///
+/// Its serialised form is for a [`Checkpoint`] of a tape, and lacks what was given to it: a driver goes on from a
+/// [`StateImage`], never from this.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct ClusterDriver {
+    #[serde(skip)]
     rules: Rules,
+    #[serde(skip)]
     executors: ExecutorTable,
     state: ClusterState,
-    shape: Arc<ClusterShape>,
-    expanded: Arc<Expanded>,
+    accepted: Accepted,
     policy: RetryPolicy,
+    #[serde(skip)]
     group_policies: BTreeMap<GroupId, RetryPolicy>,
     /// Highest time ever given. Time never goes back here.
     now: SystemTime,
@@ -169,15 +178,17 @@ pub struct ClusterDriver {
     retired: Vec<NodeAttemptId>,
     reaped: bool,
     events: Vec<Event>,
+    #[serde(skip)]
     history: VecDeque<Event>,
     /// Rises with every event.
     revision: u64,
     counters: Counters,
+    #[serde(skip)]
     tape: Option<Vec<TapeEntry>>,
 }
 
 /// Which parts of the image beside the slots differ.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "one mark for each part of the image")]
 struct MetaDirty {
     any: bool,
@@ -190,8 +201,8 @@ struct MetaDirty {
 impl ClusterDriver {
     /// A driver for a run without any state.
     pub fn new(desired: ClusterShape, policy: RetryPolicy, now: SystemTime) -> Result<Self, DriverError> {
-        let expanded = Expanded::of(&desired).map_err(DesiredRejected::Shape)?;
-        let mut driver = Self::over(ClusterState::default(), desired, expanded, policy, now);
+        let accepted = Accepted::try_from(desired).map_err(DesiredRejected::Shape)?;
+        let mut driver = Self::over(ClusterState::default(), accepted, policy, now);
         driver.meta = MetaDirty { any: true, run: true, desired: true, ..MetaDirty::default() };
         Ok(driver)
     }
@@ -210,26 +221,19 @@ impl ClusterDriver {
         if image.run != desired.run_id {
             return Err(DriverError::ForeignState { stored: image.run, given: desired.run_id });
         }
-        let expanded = Expanded::of(&image.desired).map_err(DesiredRejected::Shape)?;
-        let mut driver = Self::over(image.state, image.desired, expanded, policy, now);
+        let accepted = Accepted::try_from(image.desired).map_err(DesiredRejected::Shape)?;
+        let mut driver = Self::over(image.state, accepted, policy, now);
         driver.set_desired(desired)?;
         driver.resume();
         Ok(driver)
     }
 
-    fn over(
-        state: ClusterState,
-        desired: ClusterShape,
-        expanded: Expanded,
-        policy: RetryPolicy,
-        now: SystemTime,
-    ) -> Self {
+    fn over(state: ClusterState, accepted: Accepted, policy: RetryPolicy, now: SystemTime) -> Self {
         let mut driver = Self {
             rules: Rules::default(),
             executors: ExecutorTable::default(),
             state,
-            shape: Arc::new(desired),
-            expanded: Arc::new(expanded),
+            accepted,
             group_policies: BTreeMap::new(),
             next_tick: now.checked_add(policy.extra.tick_every),
             policy,
@@ -292,17 +296,17 @@ impl ClusterDriver {
 
     /// The accepted shape.
     pub fn desired(&self) -> &Arc<ClusterShape> {
-        &self.shape
+        &self.accepted.shape
     }
 
     /// The accepted shape, expanded.
     pub fn expanded(&self) -> &Arc<Expanded> {
-        &self.expanded
+        &self.accepted.expanded
     }
 
     /// The run.
     pub fn run(&self) -> &RunId {
-        &self.shape.run_id
+        &self.accepted.shape.run_id
     }
 
     /// The timing in force.
@@ -332,23 +336,23 @@ impl ClusterDriver {
 
     /// The lease providers that hold or are to hold something, or whose word the state still waits for.
     pub fn providers_in_use(&self) -> BTreeSet<ProviderName> {
-        let declared = self.shape.groups.iter().filter(|group| group.count > 0);
+        let declared = self.accepted.shape.groups.iter().filter(|group| group.count > 0);
         let declared = declared.map(|group| &group.template.provider);
         declared.chain(self.index.providers()).chain(self.guard.waiting()).cloned().collect()
     }
 
     /// All slots that are declared or still there.
     pub fn slots(&self) -> BTreeSet<LogicalNodeId> {
-        self.state.nodes.keys().chain(self.expanded.specs.keys()).cloned().collect()
+        self.state.nodes.keys().chain(self.accepted.expanded.specs.keys()).cloned().collect()
     }
 
     /// Whether everything is as declared, as of the accepted generation. Never of a state that is not trusted
     /// yet: an old copy may say so of nodes that are gone.
     pub fn is_converged(&self) -> bool {
         !self.guard.waits()
-            && self.state.observed_generation == self.shape.generation
-            && self.state.nodes.len() == self.expanded.specs.len()
-            && self.index.converged() == self.expanded.specs.len()
+            && self.state.observed_generation == self.accepted.shape.generation
+            && self.state.nodes.len() == self.accepted.expanded.specs.len()
+            && self.index.converged() == self.accepted.expanded.specs.len()
     }
 
     /// Whether a pass has something to do now.
@@ -420,7 +424,7 @@ impl ClusterDriver {
     }
 
     fn policy_of(&self, slot: &LogicalNodeId) -> &RetryPolicy {
-        let group = self.expanded.specs.get(slot).map(|spec| &spec.group);
+        let group = self.accepted.expanded.specs.get(slot).map(|spec| &spec.group);
         let own = self.state.nodes.get(slot).map(|node| &node.record.desired.group);
         group.or(own).and_then(|group| self.group_policies.get(group)).unwrap_or(&self.policy)
     }
@@ -468,7 +472,7 @@ impl ClusterDriver {
     /// Brings everything derived from a slot up to date after it changed.
     fn refresh(&mut self, slot: &LogicalNodeId, retry_at: Option<SystemTime>) {
         let settled = self.settled.contains(slot).then_some(self.now);
-        let freed = self.index.refresh(&self.state, &self.expanded, slot, retry_at, settled);
+        let freed = self.index.refresh(&self.state, &self.accepted.expanded, slot, retry_at, settled);
         if let Some(lane) = freed {
             self.wake(&lane);
         }

@@ -45,6 +45,17 @@ pub enum DriverError {
     /// No plan could be made.
     #[error("no plan could be made")]
     Reconcile(#[from] ReconcileError),
+    /// A tape goes on from what a driver of another version knew.
+    #[error(
+        "the tape goes on from what version {version} knew, and this version cannot read it: {reason}; play it \
+         with that version, or record a new one"
+    )]
+    Checkpoint {
+        /// The version that wrote it.
+        version: String,
+        /// What does not fit.
+        reason: String,
+    },
     /// The stored state is that of another run.
     #[error("the stored state belongs to run {stored}, not to {given}; use another state directory")]
     ForeignState {

@@ -2,9 +2,9 @@
 //! the driver never reads it, and goes on without it when it cannot be written.
 //!
 //! Lines of JSON. The events of a run are in `events.jsonl` and the file before it in `events.1.jsonl`; the
-//! passes of the driver that runs in `passes.jsonl` and those of the one before in `passes.1.jsonl`. Each file
-//! is bounded: events move on to a new one, a tape of passes ends (a rest without its beginning could not be
-//! replayed).
+//! passes of the driver that runs in `passes.jsonl` and those before them in `passes.1.jsonl`. Each file is
+//! bounded and moves on to a new one; a tape of passes goes on there from a checkpoint of the driver, so that each
+//! file can be replayed alone.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::driver::TapeEntry;
+use crate::driver::{Checkpoint, TapeEntry};
 use crate::event::Event;
 
 /// Longest file of events, in bytes; two are kept.
 const EVENTS_LIMIT: u64 = 8 << 20;
-/// Longest tape, in bytes; two are kept.
+/// Longest tape after what it begins with, in bytes; two are kept.
 const PASSES_LIMIT: u64 = 256 << 20;
 
 /// Writes a run's journal.
@@ -32,7 +32,9 @@ pub struct Journal {
 struct Log {
     dir: PathBuf,
     name: &'static str,
+    /// Moves on when this much was written since [`begun`](Self::begun).
     limit: u64,
+    begun: u64,
     file: File,
     written: u64,
 }
@@ -58,21 +60,27 @@ impl Journal {
 
     /// Appends events.
     pub(crate) fn events(&mut self, events: &[Event]) -> io::Result<()> {
-        if self.events.written >= self.events.limit {
+        if self.events.is_full() {
             self.events.rotate()?;
         }
         self.events.append(events)
     }
 
-    /// Appends to the tape, until it is full.
-    pub(crate) fn passes(&mut self, entries: &[TapeEntry]) -> io::Result<()> {
+    /// Appends to the tape. `checkpoint` is what the driver knows after them, for a tape that moves on.
+    pub(crate) fn passes(
+        &mut self,
+        entries: &[TapeEntry],
+        checkpoint: impl FnOnce() -> serde_json::Result<Checkpoint>,
+    ) -> io::Result<()> {
         let Some(log) = &mut self.passes else { return Ok(()) };
-        if log.written >= log.limit {
-            tracing::warn!("the tape of passes in {} is full and ends here", log.dir.display());
-            self.passes = None;
-            return Ok(());
+        log.append(entries)?;
+        if log.is_full() {
+            let checkpoint = TapeEntry::Checkpoint(Box::new(checkpoint()?));
+            log.rotate()?;
+            log.append(&[checkpoint])?;
+            log.begun = log.written;
         }
-        log.append(entries)
+        Ok(())
     }
 }
 
@@ -80,7 +88,7 @@ impl Log {
     fn open(dir: &Path, name: &'static str, limit: u64) -> io::Result<Self> {
         let path = current(dir, name);
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
-        let mut log = Self { dir: dir.to_owned(), name, limit, file, written: 0 };
+        let mut log = Self { dir: dir.to_owned(), name, limit, begun: 0, file, written: 0 };
         log.written = log.file.metadata()?.len();
         if log.written > 0 {
             // A line that an earlier process did not finish must not swallow the next one.
@@ -89,13 +97,17 @@ impl Log {
         Ok(log)
     }
 
+    fn is_full(&self) -> bool {
+        self.written - self.begun >= self.limit
+    }
+
     /// Moves the file aside and begins an empty one.
     fn rotate(&mut self) -> io::Result<()> {
         let path = current(&self.dir, self.name);
         if self.written > 0 {
             std::fs::rename(&path, before(&self.dir, self.name))?;
             self.file = OpenOptions::new().create(true).append(true).open(path)?;
-            self.written = 0;
+            (self.written, self.begun) = (0, 0);
         }
         Ok(())
     }
@@ -135,7 +147,7 @@ pub fn read_tape(path: &Path) -> io::Result<Vec<TapeEntry>> {
     Ok(entries)
 }
 
-/// Where the passes of the latest driver in a directory are.
+/// Where the latest passes of the latest driver in a directory are.
 pub fn tape_path(dir: &Path) -> PathBuf {
     current(dir, "passes")
 }
@@ -165,8 +177,13 @@ fn before(dir: &Path, name: &str) -> PathBuf {
 mod tests {
     use std::time::SystemTime;
 
+    use std::time::Duration;
+
+    use reconciler_core::{ClusterShape, RetryPolicy};
+
     use super::*;
     use crate::event::Happening;
+    use crate::{ClusterDriver, ExecutorTable, Rules, replay};
 
     fn event(reason: &str) -> Event {
         let what = Happening::Dropped { reason: reason.to_owned() };
@@ -195,5 +212,41 @@ mod tests {
         let kept = read_events(dir.path()).unwrap();
         assert!((10..50).contains(&kept.len()), "{}", kept.len());
         assert_eq!(kept.last(), Some(&event("99")));
+    }
+
+    #[test]
+    fn a_full_tape_goes_on_from_a_checkpoint_and_each_file_replays_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path(), true).unwrap();
+        let mut now = SystemTime::UNIX_EPOCH;
+        let run = executor_api::RunId::new("r", "00000000").unwrap();
+        let desired = ClusterShape { run_id: run, generation: 1, groups: Vec::new() };
+        let mut driver = ClusterDriver::new(desired, RetryPolicy::default(), now).unwrap();
+        driver.keep_tape();
+        journal.passes.as_mut().unwrap().limit = 2000;
+        for _ in 0..200 {
+            now += Duration::from_mins(7);
+            driver.pass(now).unwrap();
+            let tape = driver.take_tape();
+            journal.passes(&tape, || driver.checkpoint()).unwrap();
+        }
+        for path in [before(dir.path(), "passes"), tape_path(dir.path())] {
+            let tape = read_tape(&path).unwrap();
+            assert!(matches!(tape[0], TapeEntry::Checkpoint(_)), "{:?}", tape[0]);
+            let checkpoint = serde_json::to_string(&tape[0]).unwrap().len();
+            let length = usize::try_from(path.metadata().unwrap().len()).unwrap();
+            assert!(length < checkpoint + 2500, "{length} with a checkpoint of {checkpoint}");
+            let passes = tape.len() as u64 - 1;
+            let playback = replay(tape, &ExecutorTable::default(), &Rules::default()).unwrap();
+            assert_eq!((playback.passes, playback.difference), (passes, None));
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_that_this_version_cannot_read_is_named_and_not_guessed_at() {
+        let text = r#"{"checkpoint":{"version":"9.9.9","driver":{"thoughts":[]}}}"#;
+        let entry: TapeEntry = serde_json::from_str(text).unwrap();
+        let error = replay([entry], &ExecutorTable::default(), &Rules::default()).unwrap_err();
+        assert!(error.to_string().contains("what version 9.9.9 knew"), "{error}");
     }
 }

@@ -12,9 +12,10 @@ use executor_api::{
     SlotGroup, Visibility,
 };
 use reconciler_core::ClusterState;
+use serde::{Deserialize, Serialize};
 
 /// One lease without an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orphan {
     /// The attempt that it was made for.
     pub attempt: AttemptKey,
@@ -27,7 +28,8 @@ pub struct Orphan {
 }
 
 /// Whether a lease is old enough that nothing about it is under way any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OrphanAge {
     /// It is.
     Enough,

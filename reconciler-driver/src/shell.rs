@@ -85,7 +85,7 @@ pub async fn start(config: ShellConfig) -> Result<DriverHandle, DriverError> {
     let mut driver = begin.driver(executors.clone(), rules)?;
     if let (Some(journal), Some(entry)) = (&mut journal, taped) {
         driver.keep_tape();
-        if let Err(error) = journal.passes(&[entry]) {
+        if let Err(error) = journal.passes(&[entry], || driver.checkpoint()) {
             tracing::warn!("passes are not written down: {error}");
         }
     }

@@ -2,7 +2,7 @@
 //! declared, then stillness. After every step the driver is held against the world.
 //!
 //! `acts` does what a schedule asks for, `disk` opens drivers and deals with those that do not trust their state,
-//! `look` finds what must not be, `peace` ends the schedule.
+//! `look` finds what must not be, `tapes` decides everything again, `peace` ends the schedule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +26,9 @@ mod acts;
 mod disk;
 mod look;
 mod peace;
+mod tapes;
+
+pub(super) use tapes::play_taped;
 
 /// More steps than any moment of virtual time can have in a cluster of this size.
 const MOST_STEPS_AT_ONCE: u32 = 4000;
@@ -117,6 +120,9 @@ struct Stage<'a> {
     /// Whether slots may wait for a place at their provider.
     limited: bool,
     failed_for: u32,
+    tape: Option<tapes::Tape>,
+    /// Passes that were decided again.
+    replayed: u64,
 }
 
 impl<'a> Stage<'a> {
@@ -177,6 +183,8 @@ impl<'a> Stage<'a> {
             aliens: Vec::new(),
             limited: extra.create_share < 8 || extra.cleanup_share < 8,
             failed_for: 0,
+            tape: None,
+            replayed: 0,
         })
     }
 
@@ -235,6 +243,7 @@ impl<'a> Stage<'a> {
             self.rested();
         }
         self.reopen();
+        self.tape();
         self.watch.with(|oracle| oracle.violation.is_none() && !oracle.void)
     }
 

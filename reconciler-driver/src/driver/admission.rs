@@ -4,16 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use executor_api::LogicalNodeId;
+use serde::{Deserialize, Serialize};
 
 use super::ClusterDriver;
+use super::checkpoint::pairs;
 use super::index::Lane;
 
 /// Slots in line, and slots that were called up and have not used their place yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Admission {
+    #[serde(with = "pairs")]
     lines: BTreeMap<Lane, VecDeque<LogicalNodeId>>,
     waiting: BTreeMap<LogicalNodeId, Lane>,
     called: BTreeMap<LogicalNodeId, Lane>,
+    #[serde(with = "pairs")]
     called_in: BTreeMap<Lane, u32>,
 }
 

@@ -3,10 +3,34 @@
 use std::sync::Arc;
 
 use executor_api::{LogicalNodeId, RunId};
-use reconciler_core::{ClusterShape, Expanded, ExpandedGroup, RetryPolicy};
+use reconciler_core::{ClusterShape, Expanded, ExpandedGroup, RetryPolicy, ShapeError};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::{ClusterDriver, TapeEntry};
 use crate::error::DesiredRejected;
+
+/// The shape in force, and what it comes to. Serialised as the shape alone.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "ClusterShape")]
+pub(super) struct Accepted {
+    pub(super) shape: Arc<ClusterShape>,
+    pub(super) expanded: Arc<Expanded>,
+}
+
+impl TryFrom<ClusterShape> for Accepted {
+    type Error = ShapeError;
+
+    fn try_from(shape: ClusterShape) -> Result<Self, ShapeError> {
+        let expanded = Arc::new(Expanded::of(&shape)?);
+        Ok(Self { shape: Arc::new(shape), expanded })
+    }
+}
+
+impl Serialize for Accepted {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.shape.serialize(serializer)
+    }
+}
 
 /// How an accepted shape differs from the one before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,24 +54,22 @@ impl ClusterDriver {
     /// Puts a newer shape in force; the same one again is accepted and changes nothing.
     pub fn set_desired(&mut self, desired: ClusterShape) -> Result<DesiredChange, DesiredRejected> {
         self.tape(|| TapeEntry::Desired(Box::new(desired.clone())));
-        let serving: &RunId = &self.shape.run_id;
+        let serving: &RunId = &self.accepted.shape.run_id;
         if desired.run_id != *serving {
             return Err(DesiredRejected::OtherRun { given: desired.run_id, serving: serving.clone() });
         }
-        let (given, accepted) = (desired.generation, self.shape.generation);
+        let (given, accepted) = (desired.generation, self.accepted.shape.generation);
         if given < accepted {
             return Err(DesiredRejected::OlderGeneration { given, accepted });
         }
         if given == accepted {
-            if desired == *self.shape {
+            if desired == *self.accepted.shape {
                 return Ok(DesiredChange::default());
             }
             return Err(DesiredRejected::SameGeneration { generation: given });
         }
-        let new = Expanded::of(&desired)?;
-        let old = std::mem::replace(&mut self.expanded, Arc::new(new));
-        let new = Arc::clone(&self.expanded);
-        self.shape = Arc::new(desired);
+        let old = std::mem::replace(&mut self.accepted, Accepted::try_from(desired)?).expanded;
+        let new = Arc::clone(&self.accepted.expanded);
         self.shape_pending = true;
         self.meta.any = true;
         self.meta.desired = true;
@@ -81,8 +103,12 @@ impl ClusterDriver {
     }
 
     pub(super) fn rebuild_group_policies(&mut self) {
-        let policies =
-            self.expanded.groups.iter().map(|(name, group)| (name.clone(), self.policy.with(&group.policy)));
+        let policies = self
+            .accepted
+            .expanded
+            .groups
+            .iter()
+            .map(|(name, group)| (name.clone(), self.policy.with(&group.policy)));
         self.group_policies = policies.collect();
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 
 use executor_api::{AttemptKey, LeaseId, LeaseOwner, Life, Listing, ProviderName, RunId};
 use reconciler_core::ClusterState;
+use serde::{Deserialize, Serialize};
 
 use super::ClusterDriver;
 
@@ -14,7 +15,8 @@ use super::ClusterDriver;
 const NAMED: usize = 3;
 
 /// What is wrong with the state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Distrusted {
     /// The provider shows attempts that this state has not given out yet: it is an old copy.
     Older,
@@ -23,7 +25,7 @@ pub enum Distrusted {
 }
 
 /// Why state is not trusted, with what was seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distrust {
     /// What is wrong.
     pub what: Distrusted,
@@ -100,7 +102,7 @@ impl fmt::Display for Distrust {
 }
 
 /// Which providers are still to be listed, and what was found.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Guard {
     /// Nobody bore the state out yet, and somebody must before anything is decided.
     unproved: bool,
@@ -142,7 +144,7 @@ impl ClusterDriver {
         }
         let mut asked = self.providers_in_use();
         if asked.is_empty() {
-            asked.extend(self.shape.groups.iter().map(|group| group.template.provider.clone()));
+            asked.extend(self.accepted.shape.groups.iter().map(|group| group.template.provider.clone()));
         }
         let known = |provider: &ProviderName| self.executors.provider(provider).is_some();
         self.guard.waiting = asked.into_iter().filter(known).collect();
@@ -158,7 +160,7 @@ impl ClusterDriver {
         if !self.guard.waiting.contains(provider) {
             return;
         }
-        self.guard.alarm = Distrust::of(&self.shape.run_id, &self.state, provider, listing);
+        self.guard.alarm = Distrust::of(&self.accepted.shape.run_id, &self.state, provider, listing);
         if listing.complete && self.guard.alarm.is_none() {
             self.guard.waiting.remove(provider);
             self.guard.unproved = false;

@@ -6,11 +6,12 @@ use std::time::SystemTime;
 
 use executor_api::{BootstrapSessionId, LogicalNodeId, NodeAttemptId, OperationKind, ProviderName};
 use reconciler_core::{ClusterState, Expanded, ManagedNode, NodeIntent, NodeStage, slot_converged};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::Route;
 
 /// One provider's share of one kind of work.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Lane {
     pub(super) worker: ProviderName,
     pub(super) cleanup: bool,
@@ -23,7 +24,7 @@ impl Lane {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Entry {
     due: Option<SystemTime>,
     ready: bool,
@@ -32,8 +33,9 @@ struct Entry {
     provider: ProviderName,
 }
 
-/// The index over all slots that have an attempt.
-#[derive(Debug, Default)]
+/// The index over all slots that have an attempt. Serialised as its entries alone.
+#[derive(Debug, Default, Deserialize)]
+#[serde(from = "BTreeMap<LogicalNodeId, Entry>")]
 pub(super) struct Index {
     entries: BTreeMap<LogicalNodeId, Entry>,
     agenda: BTreeSet<(SystemTime, LogicalNodeId)>,
@@ -41,6 +43,23 @@ pub(super) struct Index {
     converged: usize,
     running: BTreeMap<Lane, u32>,
     providers: BTreeMap<ProviderName, usize>,
+}
+
+impl Serialize for Index {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.entries.serialize(serializer)
+    }
+}
+
+impl From<BTreeMap<LogicalNodeId, Entry>> for Index {
+    fn from(entries: BTreeMap<LogicalNodeId, Entry>) -> Self {
+        let mut index = Self::default();
+        for (slot, entry) in entries {
+            index.count(&slot, &entry);
+            index.entries.insert(slot, entry);
+        }
+        index
+    }
 }
 
 impl Index {
@@ -69,15 +88,7 @@ impl Index {
             running: node.pending.as_ref().map(|pending| Lane::of(node, pending.kind)),
             provider: node.record.desired.template.provider.clone(),
         };
-        self.ready += usize::from(entry.ready);
-        self.converged += usize::from(entry.converged);
-        if let Some(due) = entry.due {
-            self.agenda.insert((due, slot.clone()));
-        }
-        if let Some(lane) = &entry.running {
-            *self.running.entry(lane.clone()).or_default() += 1;
-        }
-        *self.providers.entry(entry.provider.clone()).or_default() += 1;
+        self.count(slot, &entry);
         let (due, runs_in) = (entry.due, entry.running.clone());
         let Some(place) = self.entries.get_mut(slot) else {
             self.entries.insert(slot.clone(), entry);
@@ -87,6 +98,18 @@ impl Index {
         let same_due = old.due == due;
         let old = Entry { due: if same_due { None } else { old.due }, ..old };
         self.forget(slot, old).filter(|lane| runs_in.as_ref() != Some(lane))
+    }
+
+    fn count(&mut self, slot: &LogicalNodeId, new: &Entry) {
+        self.ready += usize::from(new.ready);
+        self.converged += usize::from(new.converged);
+        if let Some(due) = new.due {
+            self.agenda.insert((due, slot.clone()));
+        }
+        if let Some(lane) = &new.running {
+            *self.running.entry(lane.clone()).or_default() += 1;
+        }
+        *self.providers.entry(new.provider.clone()).or_default() += 1;
     }
 
     fn forget(&mut self, slot: &LogicalNodeId, old: Entry) -> Option<Lane> {

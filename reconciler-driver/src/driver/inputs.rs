@@ -184,7 +184,7 @@ impl ClusterDriver {
                 return self.note(Some((&slot, attempt)), Happening::Dropped { reason });
             }
             NodeObservation::MemberJoined { member, .. } => {
-                let key = AttemptKey { run: self.shape.run_id.clone(), node: slot.clone(), attempt };
+                let key = AttemptKey { run: self.accepted.shape.run_id.clone(), node: slot.clone(), attempt };
                 if member.nonce != AttemptIdentity::derive(&key, candidate).nonce {
                     self.counters.foreign_members += 1;
                     let member = member.member_id.clone();

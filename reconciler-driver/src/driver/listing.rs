@@ -8,12 +8,13 @@ use executor_api::{
     NodeObservation, ProviderName,
 };
 use reconciler_core::{Hold, HoldBy, ManagedNode, NodeIntent};
+use serde::{Deserialize, Serialize};
 
 use super::ClusterDriver;
 use crate::event::Happening;
 
 /// What was seen in earlier listings and need not be told again.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Sightings {
     told: BTreeMap<ProviderName, BTreeSet<LeaseId>>,
     /// Slots whose attempt had two live leases in a provider's last listing. An adoption that tidies up may
@@ -49,7 +50,7 @@ impl ClusterDriver {
         for listed in &listing.leases {
             seen.insert(listed.lease.lease_id.clone());
             match &listed.owner {
-                LeaseOwner::Attempt(key) if key.run == self.shape.run_id => {
+                LeaseOwner::Attempt(key) if key.run == self.accepted.shape.run_id => {
                     if matches!(listed.life, Life::Pending | Life::Live) {
                         let lives = live.entry((key.node.clone(), key.attempt)).or_default();
                         lives.push(listed.lease.lease_id.clone());
@@ -127,7 +128,7 @@ impl ClusterDriver {
         match &listed.owner {
             LeaseOwner::Attempt(AttemptKey { run, node, attempt }) => {
                 let owner = format!("{run} {node} {attempt}");
-                let ours = *run == self.shape.run_id;
+                let ours = *run == self.accepted.shape.run_id;
                 let what = if ours {
                     Happening::Orphan { provider, lease, owner }
                 } else {

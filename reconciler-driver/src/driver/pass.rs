@@ -122,8 +122,8 @@ impl ClusterDriver {
     fn take_dirty(&mut self) -> BTreeSet<LogicalNodeId> {
         let mut dirty = std::mem::take(&mut self.dirty);
         let mut limited = BTreeMap::new();
-        for spec in dirty.iter().filter_map(|slot| self.expanded.specs.get(slot)) {
-            if let Some(group) = self.expanded.groups.get(&spec.group)
+        for spec in dirty.iter().filter_map(|slot| self.accepted.expanded.specs.get(slot)) {
+            if let Some(group) = self.accepted.expanded.groups.get(&spec.group)
                 && group.update.max_unavailable.is_some()
             {
                 limited.insert(&spec.group, Arc::clone(&group.slots.slots));
@@ -144,7 +144,7 @@ impl ClusterDriver {
         let after = self.tick_cursor.take();
         let after = (after.as_ref().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let there = self.state.nodes.range::<LogicalNodeId, _>(after).map(|(slot, _)| slot);
-        let declared = self.expanded.specs.range::<LogicalNodeId, _>(after).map(|(slot, _)| slot);
+        let declared = self.accepted.expanded.specs.range::<LogicalNodeId, _>(after).map(|(slot, _)| slot);
         let stretch: BTreeSet<_> = there.take(TICK_SLOTS).chain(declared.take(TICK_SLOTS)).collect();
         let stretch: Vec<_> = stretch.into_iter().take(TICK_SLOTS).cloned().collect();
         if stretch.len() == TICK_SLOTS {
@@ -162,7 +162,7 @@ impl ClusterDriver {
     ) -> Result<(), DriverError> {
         self.counters.passes += 1;
         self.counters.slots_looked_at += looked_at.len() as u64;
-        let expanded = Arc::clone(&self.expanded);
+        let expanded = Arc::clone(&self.accepted.expanded);
         let plan = (self.rules.reconcile)(&self.state, &expanded, looked_at, now)?;
         let mut retry_at: BTreeMap<&LogicalNodeId, SystemTime> = BTreeMap::new();
         for waiting in &plan.extra.waiting {
@@ -262,14 +262,15 @@ impl ClusterDriver {
         let Some(node) = self.state.nodes.get(&effect.node) else { return };
         let spec = &node.record.desired;
         let own = || SlotGroup { group: spec.group.clone(), slots: Arc::from([effect.node.clone()]) };
-        let group = self.expanded.groups.get(&spec.group).map_or_else(own, |group| group.slots.clone());
+        let group =
+            self.accepted.expanded.groups.get(&spec.group).map_or_else(own, |group| group.slots.clone());
         self.recorded.push(EffectCall {
             node: effect.node.clone(),
             command: effect.command.clone(),
             route: Route::of(&spec.template),
             context: OperationContext {
                 attempt: AttemptKey {
-                    run: self.shape.run_id.clone(),
+                    run: self.accepted.shape.run_id.clone(),
                     node: effect.node.clone(),
                     attempt: effect.operation.attempt,
                 },
@@ -303,11 +304,11 @@ impl ClusterDriver {
             upserted,
             removed,
             meta: MetaChange {
-                run: meta.run.then(|| self.shape.run_id.clone()),
+                run: meta.run.then(|| self.accepted.shape.run_id.clone()),
                 observed_generation: self.state.observed_generation,
                 next_attempt_id: self.state.next_attempt_id,
                 holds: meta.holds.then(|| self.state.holds.clone()),
-                desired: meta.desired.then(|| Arc::clone(&self.shape)),
+                desired: meta.desired.then(|| Arc::clone(&self.accepted.shape)),
                 annotations: meta.annotations,
             },
         }

@@ -19,7 +19,7 @@ impl ClusterDriver {
     pub(super) fn resume(&mut self) {
         for slot in self.state.nodes.keys().cloned().collect::<Vec<_>>() {
             let policy = self.policy_of(&slot).clone();
-            let spec = self.expanded.specs.get(&slot).cloned();
+            let spec = self.accepted.expanded.specs.get(&slot).cloned();
             let now = self.now;
             let Some(node) = self.state.nodes.get_mut(&slot) else { continue };
             let before = node.clone();

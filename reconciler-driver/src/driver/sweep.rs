@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use executor_api::{LeaseId, Listing, ProviderName};
 use reconciler_core::OrphanPolicy;
+use serde::{Deserialize, Serialize};
 
 use super::{ClusterDriver, later};
 use crate::event::Happening;
@@ -16,7 +17,7 @@ use crate::orphans::{Orphan, OrphanAge, find_orphans};
 const SIGHTINGS: u32 = 2;
 
 /// An orphan whose end is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {
     /// Who leases it.
     pub provider: ProviderName,
@@ -27,7 +28,7 @@ pub struct Sweep {
 }
 
 /// What earlier sweeps found.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Sweeps {
     /// Next sweep of each provider.
     next: BTreeMap<ProviderName, SystemTime>,
@@ -47,7 +48,8 @@ impl ClusterDriver {
         self.sweeps.next.insert(provider.clone(), later(self.now, self.policy.extra.sweep_every));
         let visibility = self.executors.visibility(provider, false);
         let call_time = self.policy.operation_timeout;
-        let orphans = find_orphans(&self.shape.run_id, &self.state, listing, call_time, visibility, self.now);
+        let orphans =
+            find_orphans(&self.accepted.shape.run_id, &self.state, listing, call_time, visibility, self.now);
         let before = self.sweeps.found.remove(provider).unwrap_or_default();
         let mut found = BTreeMap::new();
         for orphan in orphans {

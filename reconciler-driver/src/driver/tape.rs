@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use reconciler_core::{ClusterShape, RetryPolicy};
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterDriver, DriverInput, PassReport};
+use super::{Checkpoint, ClusterDriver, DriverInput, PassReport};
 use crate::error::DriverError;
 use crate::executors::ExecutorTable;
 use crate::rules::Rules;
@@ -16,8 +16,10 @@ use crate::store::StateImage;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TapeEntry {
-    /// A driver began. The first entry of each tape.
+    /// A driver began. The first entry of each tape that was not moved on.
     Begin(Box<TapeBegin>),
+    /// It went on, on a new file. The first entry there.
+    Checkpoint(Box<Checkpoint>),
     /// It was given another shape.
     Desired(Box<ClusterShape>),
     /// It was given another timing.
@@ -113,6 +115,9 @@ pub fn replay(
             (TapeEntry::Begin(begin), _) => {
                 playback.begun += 1;
                 driver = Some(begin.driver(executors.clone(), rules.clone())?);
+            }
+            (TapeEntry::Checkpoint(checkpoint), _) => {
+                driver = Some(checkpoint.driver(executors.clone(), rules.clone())?);
             }
             // The beginning was lost: there is nothing to hold it against.
             (_, None) => {}

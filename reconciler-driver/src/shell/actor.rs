@@ -364,8 +364,11 @@ impl Actor {
     /// Nothing depends on the journal: one that cannot be written is given up, and said once.
     fn write_down(&mut self, events: &[Event]) {
         let tape = self.driver.take_tape();
+        let driver = &self.driver;
         let Some(journal) = &mut self.journal else { return };
-        if let Err(error) = journal.events(events).and_then(|()| journal.passes(&tape)) {
+        if let Err(error) =
+            journal.events(events).and_then(|()| journal.passes(&tape, || driver.checkpoint()))
+        {
             tracing::warn!("what happens is no longer written down: {error}");
             self.journal = None;
         }
@@ -454,6 +457,7 @@ fn stop_reason(error: &DriverError) -> StopReason {
         DriverError::Desired(_)
         | DriverError::Reconcile(_)
         | DriverError::ForeignState { .. }
+        | DriverError::Checkpoint { .. }
         | DriverError::Load(_)
         | DriverError::UnknownSlot(_)
         | DriverError::Stopped => StopReason::Failed(text),
