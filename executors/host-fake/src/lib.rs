@@ -15,7 +15,7 @@
 //! search over schedules needs.
 //!
 //! Reading order: [`spec`] (what a world is made of), [`incident`] (what befalls it), [`faults`] (how calls go
-//! wrong), [`scenario`] (all three in a file), [`world`] (the truth), [`seat`] (what an operator reaches).
+//! wrong), [`scenario`] (all three in a file), [`troubles`] (incidents drawn from a seed), [`world`] (the truth), [`seat`] (what an operator reaches).
 //! Deliberately absent: the storage manager's summary, which proves nothing and is asked by nobody.
 
 pub mod faults;
@@ -24,6 +24,7 @@ pub mod scenario;
 pub mod seat;
 pub mod span;
 pub mod spec;
+pub mod troubles;
 pub mod world;
 
 mod chance;
@@ -36,4 +37,5 @@ pub use seat::Seat;
 pub use spec::{
     BondSpec, HostSpec, Pace, ResourceSpec, Rotation, SpecProblem, StorageManner, VmSpec, Wiring, WorldSpec,
 };
+pub use troubles::Troubles;
 pub use world::{Breach, BreachKind, Deed, HostWorld, Letter, MissingWrite, Naming, Place, WorldEvent};

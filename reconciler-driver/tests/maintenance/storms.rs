@@ -5,52 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use executor_host_fake::{Fault, Incident, MigrationFate, Scenario, TimedIncident, Weather, WorldSpec};
+use executor_host_fake::{Fault, Scenario, TimedIncident, Troubles, Weather, WorldSpec};
 use reconciler_core::maintenance::{IoPolicy, Phase, Recovery};
 
-use crate::bench::{Bench, member, v, w};
-
-/// Draws below a bound, from a seed.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
-/// Kinds of incident that a storm draws from.
-const INCIDENTS: u64 = 20;
-
-fn incident(draw: &mut Draw) -> Incident {
-    let host = w(if draw.below(2) == 0 { 1 } else { 2 });
-    let resource = executor_api::host::ResourceName::new(format!("r{}", 1 + draw.below(2))).unwrap();
-    let vm = v(if draw.below(2) == 0 { 1 } else { 2 });
-    let interface = member(if draw.below(2) == 0 { "s0" } else { "s1" });
-    match draw.below(INCIDENTS) {
-        0 => Incident::CarrierLost { host, interface },
-        1 => Incident::CarrierBack { host, interface },
-        2 => Incident::WireLoses { wire: 0, every: 4 },
-        3 => Incident::WireLoses { wire: 0, every: 0 },
-        4 => Incident::MemberRefuses { host, interface, times: 1 },
-        5 => Incident::BondSet { host, mode: None },
-        6 => Incident::HostReboots { host },
-        7 => Incident::AgentRestarts { host },
-        8 => Incident::PodReturns { host },
-        9 => Incident::StandAlone { resource, host },
-        10 => Incident::Reconnects { resource, host },
-        11 => Incident::BitsAppear { resource, host, blocks: 2 },
-        12 => Incident::Diverges { resource, host, writes: 1 },
-        13 => Incident::ResyncHeld { resource, host, held: draw.below(2) == 0 },
-        14 => Incident::Migrates { vm, to: host, fate: MigrationFate::WinsTheRace, past_the_shield: false },
-        15 => Incident::EvacuationMark { vm, marked: draw.below(2) == 0 },
-        16 => Incident::Evicted { vm },
-        17 => Incident::Restarts { vm, to: None },
-        18 => Incident::LeaseDeleted,
-        _ => Incident::RoutesLost { host },
-    }
-}
+use crate::bench::Bench;
 
 /// An end of the process: after so long or so many passes, whichever comes first.
 #[derive(Clone, Copy, Debug)]
@@ -70,10 +28,10 @@ struct Storm {
 
 impl Storm {
     fn of(seed: u64) -> Self {
-        let mut draw = Draw(seed);
+        let mut draw = Troubles::new(seed, &WorldSpec::pair());
         let incidents = (0..seed % 4).map(|_| {
             let at = Duration::from_millis(draw.below(60_000));
-            TimedIncident { at, what: incident(&mut draw) }
+            TimedIncident { at, what: draw.incident().unwrap() }
         });
         let incidents = incidents.collect();
         let io = match draw.below(2) {
@@ -216,9 +174,9 @@ fn in_foul_weather_nothing_forbidden_comes_about() {
         Fault::ALL.into_iter().map(Fault::name).filter(|name| !fired.contains_key(name)).collect();
     assert!(missing.len() <= rare, "never fired in {seeds} storms: {missing:?}");
     if rare == 0 {
-        let mut draw = Draw(0);
-        let missing: BTreeSet<_> = (0..INCIDENTS * 50)
-            .map(|_| incident(&mut draw).name())
+        let mut draw = Troubles::new(0, &WorldSpec::pair());
+        let missing: BTreeSet<_> = (0..Troubles::KINDS * 50)
+            .map(|_| draw.incident().unwrap().name())
             .filter(|name| !befell.contains_key(name))
             .collect();
         assert!(missing.is_empty(), "never befell anything in {seeds} storms: {missing:?}");

@@ -3,50 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use executor_api::host::{HostName, InterfaceName, ResourceName, VmName};
-use executor_host_fake::{CallKind, Incident, MigrationFate, Scenario, TimedIncident, Weather, WorldSpec};
+use executor_host_fake::{CallKind, Scenario, TimedIncident, Troubles, Weather, WorldSpec};
 use reconciler_core::maintenance::{IoPolicy, Phase, Recovery};
 
 use crate::driver::{Drive, flip_plan};
-
-/// Draws below a bound, from a seed.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
-fn incident(draw: &mut Draw) -> Incident {
-    let host = HostName::new(format!("w{}", 1 + draw.below(2))).unwrap();
-    let resource = ResourceName::new(format!("r{}", 1 + draw.below(2))).unwrap();
-    let vm = VmName::new(format!("v{}", 1 + draw.below(2))).unwrap();
-    let interface = InterfaceName::new(format!("s{}", draw.below(2))).unwrap();
-    match draw.below(20) {
-        0 => Incident::CarrierLost { host, interface },
-        1 => Incident::CarrierBack { host, interface },
-        2 => Incident::WireLoses { wire: 0, every: 4 },
-        3 => Incident::WireLoses { wire: 0, every: 0 },
-        4 => Incident::MemberRefuses { host, interface, times: 1 },
-        5 => Incident::BondSet { host, mode: None },
-        6 => Incident::HostReboots { host },
-        7 => Incident::AgentRestarts { host },
-        8 => Incident::PodReturns { host },
-        9 => Incident::StandAlone { resource, host },
-        10 => Incident::Reconnects { resource, host },
-        11 => Incident::BitsAppear { resource, host, blocks: 2 },
-        12 => Incident::Diverges { resource, host, writes: 1 },
-        13 => Incident::ResyncHeld { resource, host, held: draw.below(2) == 0 },
-        14 => Incident::Migrates { vm, to: host, fate: MigrationFate::WinsTheRace, past_the_shield: false },
-        15 => Incident::EvacuationMark { vm, marked: draw.below(2) == 0 },
-        16 => Incident::Evicted { vm },
-        17 => Incident::Restarts { vm, to: None },
-        18 => Incident::LeaseDeleted,
-        _ => Incident::RoutesLost { host },
-    }
-}
 
 /// Foul for operations, for the lock, or a little for everything: reads alone fail so often that a plan that meets
 /// everything at once never gets far.
@@ -63,11 +23,11 @@ fn weather(seed: u64) -> Weather {
 }
 
 fn storm(seed: u64, incidents: u64) -> Drive {
-    let mut draw = Draw(seed);
+    let mut draw = Troubles::new(seed, &WorldSpec::pair());
     let mut scenario = Scenario::calm(WorldSpec::pair().writing_every(Duration::from_millis(500)));
     for _ in 0..incidents {
         let at = Duration::from_millis(draw.below(60_000));
-        scenario.incidents.push(TimedIncident { at, what: incident(&mut draw) });
+        scenario.incidents.push(TimedIncident { at, what: draw.incident().unwrap() });
     }
     scenario.weather = Some(weather(seed));
     let io = match draw.below(2) {

@@ -1,0 +1,105 @@
+//! Incidents drawn from a seed, for tests that want to meet what nobody thought of. The same seed and world give
+//! the same troubles on every machine and in every build: seeds that once broke something are kept by number.
+
+use executor_api::host::{HostName, InterfaceName, ResourceName, VmName};
+
+use crate::incident::{Incident, MigrationFate};
+use crate::spec::WorldSpec;
+
+/// A stream of draws, and what of a world can be befallen.
+#[derive(Clone, Debug)]
+pub struct Troubles {
+    draws: u64,
+    hosts: Vec<(HostName, Vec<InterfaceName>)>,
+    resources: Vec<ResourceName>,
+    vms: Vec<VmName>,
+}
+
+impl Troubles {
+    /// Kinds of incident among which [`incident`](Self::incident) draws.
+    pub const KINDS: u64 = 20;
+
+    /// Troubles for a world.
+    pub fn new(seed: u64, world: &WorldSpec) -> Self {
+        Self {
+            draws: seed,
+            hosts: world.hosts.iter().map(|host| (host.name.clone(), host.bond.members.clone())).collect(),
+            resources: world.resources.iter().map(|resource| resource.name.clone()).collect(),
+            vms: world.vms.iter().map(|vm| vm.name.clone()).collect(),
+        }
+    }
+
+    /// A number below `bound`; zero where `bound` is.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.draws =
+            self.draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.draws >> 33).checked_rem(bound).unwrap_or_default()
+    }
+
+    /// Something that befalls one of the hosts, resources or machines. `None` in a world that lacks one of the three.
+    pub fn incident(&mut self) -> Option<Incident> {
+        let host = self.index(self.hosts.len());
+        let resource = self.index(self.resources.len());
+        let vm = self.index(self.vms.len());
+        let (host, members) = self.hosts.get(host)?.clone();
+        let interface = self.index(members.len());
+        let interface = members.get(interface)?.clone();
+        let resource = self.resources.get(resource)?.clone();
+        let vm = self.vms.get(vm)?.clone();
+        Some(match self.below(Self::KINDS) {
+            0 => Incident::CarrierLost { host, interface },
+            1 => Incident::CarrierBack { host, interface },
+            2 => Incident::WireLoses { wire: 0, every: 4 },
+            3 => Incident::WireLoses { wire: 0, every: 0 },
+            4 => Incident::MemberRefuses { host, interface, times: 1 },
+            5 => Incident::BondSet { host, mode: None },
+            6 => Incident::HostReboots { host },
+            7 => Incident::AgentRestarts { host },
+            8 => Incident::PodReturns { host },
+            9 => Incident::StandAlone { resource, host },
+            10 => Incident::Reconnects { resource, host },
+            11 => Incident::BitsAppear { resource, host, blocks: 2 },
+            12 => Incident::Diverges { resource, host, writes: 1 },
+            13 => Incident::ResyncHeld { resource, host, held: self.below(2) == 0 },
+            14 => {
+                Incident::Migrates { vm, to: host, fate: MigrationFate::WinsTheRace, past_the_shield: false }
+            }
+            15 => Incident::EvacuationMark { vm, marked: self.below(2) == 0 },
+            16 => Incident::Evicted { vm },
+            17 => Incident::Restarts { vm, to: None },
+            18 => Incident::LeaseDeleted,
+            _ => Incident::RoutesLost { host },
+        })
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_is_drawn_and_the_same_seed_draws_the_same() {
+        let draw = |seed| {
+            let mut troubles = Troubles::new(seed, &WorldSpec::pair());
+            (0..1000).map(|_| troubles.incident().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        // `WireLoses` is drawn in two ways.
+        let kinds: BTreeSet<_> = draw(7).iter().map(Incident::name).collect();
+        assert_eq!(kinds.len() as u64, Troubles::KINDS - 1, "{kinds:?}");
+    }
+
+    #[test]
+    fn a_world_with_nothing_in_it_is_befallen_by_nothing() {
+        let world =
+            WorldSpec { hosts: Vec::new(), resources: Vec::new(), vms: Vec::new(), ..WorldSpec::pair() };
+        assert_eq!(Troubles::new(1, &world).incident(), None);
+    }
+}
