@@ -28,6 +28,45 @@ impl<B> fmt::Debug for Case<B> {
     }
 }
 
+/// Makes, from one list, a table of cases and the macro that turns it into tests.
+macro_rules! table {
+    (
+        $d:tt
+        $( #[$about_table:meta] )* $table:ident : $bench:ty,
+        $( #[$about_suite:meta] )* $suite:ident : $run:ident,
+        $( $promise:ident { $( $case:ident, )+ } )+
+    ) => {
+        $( #[$about_table] )*
+        pub static $table: &[Case<$bench>] = &[ $( $(
+            Case {
+                name: concat!(stringify!($promise), "::", stringify!($case)),
+                promise: stringify!($promise),
+                run: |bench| Box::pin($promise::$case(bench)),
+            },
+        )+ )+ ];
+
+        $( #[$about_suite] )*
+        #[macro_export]
+        macro_rules! $suite {
+            ($d make:expr) => { $(
+                mod $promise {
+                    #[allow(unused_imports, reason = "the harness is named as outside")]
+                    use super::*;
+                    $(
+                        #[test]
+                        fn $case() {
+                            let name = concat!(stringify!($promise), "::", stringify!($case));
+                            $d crate::$run($d make, name);
+                        }
+                    )+
+                }
+            )+ };
+        }
+    };
+}
+
+pub(crate) use table;
+
 /// How a case ended.
 pub type CaseResult = Result<(), CaseEnd>;
 

@@ -11,42 +11,15 @@ pub(crate) mod identity;
 pub(crate) mod lease_life;
 pub(crate) mod listing;
 
-use crate::case::Case;
-
-/// Makes, from one list, the table and the macro that turns it into tests.
-macro_rules! table {
-    ($d:tt $( $promise:ident { $( $case:ident, )+ } )+) => {
-        /// Every case, grouped by promise.
-        pub static CASES: &[Case] = &[ $( $(
-            Case {
-                name: concat!(stringify!($promise), "::", stringify!($case)),
-                promise: stringify!($promise),
-                run: |bench| Box::pin($promise::$case(bench)),
-            },
-        )+ )+ ];
-
-        /// One `#[test]` per case, in a module per promise. Takes what makes a harness: a function or a closure
-        /// without arguments.
-        #[macro_export]
-        macro_rules! suite {
-            ($d make:expr) => { $(
-                mod $promise {
-                    #[allow(unused_imports, reason = "the harness is named as outside")]
-                    use super::*;
-                    $(
-                        #[test]
-                        fn $case() {
-                            let name = concat!(stringify!($promise), "::", stringify!($case));
-                            $d crate::run_named($d make, name);
-                        }
-                    )+
-                }
-            )+ };
-        }
-    };
-}
+use crate::bench::Bench;
+use crate::case::{Case, table};
 
 table! { $
+    /// Every case, grouped by promise.
+    CASES: Bench,
+    /// One `#[test]` per case, in a module per promise. Takes what makes a harness: a function or a closure
+    /// without arguments.
+    suite: run_named,
     dedup {
         a_lease_is_made_once_however_often_it_is_created,
         creates_at_once_make_one_lease,

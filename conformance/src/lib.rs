@@ -33,6 +33,7 @@ pub use bench::{Bench, Node, Watch};
 pub use case::{CallEnd, Case, CaseEnd, CaseResult};
 pub use cases::CASES;
 pub use harness::{CannotInject, Harness, HeldLease, HeldSession, Injection, Inventory, NodePlan, template};
+pub use hosts::run_host_named;
 pub use lossy::Losses;
 pub use report::{Report, Verdict};
 pub use runner::{UnknownCase, run_named, run_suite, run_suite_telling};

@@ -13,43 +13,15 @@ pub(crate) mod machine_reads;
 pub(crate) mod settling;
 pub(crate) mod storage_reads;
 
-use crate::case::Case;
+use crate::case::{Case, table};
 use crate::hosts::bench::HostBench;
 
-/// Makes, from one list, the table and the macro that turns it into tests.
-macro_rules! host_table {
-    ($d:tt $( $promise:ident { $( $case:ident, )+ } )+) => {
-        /// Every case, grouped by promise.
-        pub static HOST_CASES: &[Case<HostBench>] = &[ $( $(
-            Case {
-                name: concat!(stringify!($promise), "::", stringify!($case)),
-                promise: stringify!($promise),
-                run: |bench| Box::pin($promise::$case(bench)),
-            },
-        )+ )+ ];
-
-        /// One `#[test]` per case of hosts, in a module per promise. Takes what makes a harness: a function or a
-        /// closure without arguments.
-        #[macro_export]
-        macro_rules! host_suite {
-            ($d make:expr) => { $(
-                mod $promise {
-                    #[allow(unused_imports, reason = "the harness is named as outside")]
-                    use super::*;
-                    $(
-                        #[test]
-                        fn $case() {
-                            let name = concat!(stringify!($promise), "::", stringify!($case));
-                            $d crate::hosts::run_host_named($d make, name);
-                        }
-                    )+
-                }
-            )+ };
-        }
-    };
-}
-
-host_table! { $
+table! { $
+    /// Every case, grouped by promise.
+    HOST_CASES: HostBench,
+    /// One `#[test]` per case of hosts, in a module per promise. Takes what makes a harness: a function or a
+    /// closure without arguments.
+    host_suite: run_host_named,
     behaviour {
         success_means_that_it_is_over,
         a_flip_brings_everything_into_the_new_mode,
