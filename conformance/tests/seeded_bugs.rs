@@ -105,6 +105,26 @@ fn every_seeded_bug_is_reported_by_the_rule_it_breaks() {
     expect_file!["seeded/table.txt"].assert_eq(&golden);
 }
 
+/// The bugs of `scripts/patched-bugs`, which plays them: none may be lost because the code around it changed.
+#[test]
+fn every_bug_that_only_a_patch_can_plant_can_still_be_planted() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let dir = root.join("conformance/tests/seeded/patches");
+    let mut patches = 0;
+    for patch in std::fs::read_dir(dir).unwrap() {
+        let patch = patch.unwrap().path();
+        let check = std::process::Command::new("git")
+            .args(["apply", "--check"])
+            .arg(&patch)
+            .current_dir(root)
+            .output()
+            .unwrap();
+        assert!(check.status.success(), "{}: {}", patch.display(), String::from_utf8_lossy(&check.stderr));
+        patches += 1;
+    }
+    assert!(patches > 0, "there are none");
+}
+
 #[test]
 fn a_folded_stale_result_is_told_in_a_short_story() {
     let bugs = all();
