@@ -186,9 +186,8 @@ async fn a_host_does_not_fill_up_with_the_sessions_of_former_attempts() {
     let steps = attempt();
     start(&boot, &world, &steps, &json!({ "steps": [["echo", "words"]] })).await.unwrap();
     Attached::to(&boot, &steps).heard.joined().await;
-    let long_ago = sessions.join(&cancelled[5]).join("cancelled");
-    let dated = std::process::Command::new("touch").args(["-d", "9 days ago"]).arg(&long_ago).status();
-    assert!(dated.unwrap().success());
+    let forgotten = sessions.join(&cancelled[5]).join("cancelled");
+    support::long_ago(std::slice::from_ref(&forgotten));
     let key = attempt();
     start(&boot, &world, &key, &lives()).await.unwrap();
     until(|| (support::runners(&key) == 1).then_some(())).await.expect("the program never ran");
@@ -200,6 +199,65 @@ async fn a_host_does_not_fill_up_with_the_sessions_of_former_attempts() {
     assert!(with(&names, "out") >= 7, "the latest are kept: {}", with(&names, "out"));
     assert_eq!(with(&names, "launched"), 11, "what was launched once never is again");
     assert_eq!(with(&[support::session(&steps).0], "out"), 1);
-    assert!(!long_ago.exists(), "a mark of long ago is still there");
+    assert!(!forgotten.exists(), "a mark of long ago is still there");
     cancel(&boot, &key).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_launch_touches_nothing_of_a_neighbour_that_lives_whatever_it_calls_its_files() {
+    let world = LocalWorld::new().await.unwrap();
+    let boot = world.instance();
+    let marks = "mkdir -p queue/new queue/cancelled queue/launched; touch queue/new/job cancelled launched";
+    let settings =
+        json!({ "steps": [support::sh(marks)], "start": ["sleep", "4321"], "stop": { "grace": "1s" } });
+    let node = attempt();
+    start(&boot, &world, &node, &settings).await.unwrap();
+    Attached::to(&boot, &node).heard.joined().await;
+    let work = world.dir.path().join("host/.reconciler").join(support::session(&node).0).join("work");
+    let own = ["queue/cancelled", "queue/launched", "queue/new/job", "cancelled", "launched"];
+    let own = own.map(|name| work.join(name));
+    support::long_ago(&own);
+    let next = attempt();
+    start(&boot, &world, &next, &lives()).await.unwrap();
+    for path in &own {
+        assert!(path.exists(), "{} is gone", path.display());
+    }
+    for key in [node, next] {
+        assert_eq!(support::runners(&key), 1);
+        cancel(&boot, &key).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_swept_neither_with_its_runner_nor_with_what_outlived_that() {
+    let world = LocalWorld::new().await.unwrap();
+    let boot = world.instance();
+    let (runs, survives) = (attempt(), attempt());
+    let dir = |key| world.dir.path().join("host/.reconciler").join(support::session(key).0);
+    for key in [&runs, &survives] {
+        start(&boot, &world, key, &lives()).await.unwrap();
+        Attached::to(&boot, key).heard.joined().await;
+    }
+    let runner = std::fs::read_to_string(dir(&survives).join("pid")).unwrap();
+    assert!(std::process::Command::new("kill").args(["-KILL", runner.trim()]).status().unwrap().success());
+    // As after a cancel, long ago, that could end neither.
+    for key in [&runs, &survives] {
+        std::fs::write(dir(key).join("cancelled"), "").unwrap();
+        support::long_ago(&[dir(key).join("cancelled")]);
+    }
+    let next = attempt();
+    start(&boot, &world, &next, &lives()).await.unwrap();
+    for key in [&runs, &survives] {
+        assert!(dir(key).join("work").exists() && support::runners(key) == 1, "{}", dir(key).display());
+    }
+    for key in [&runs, &survives] {
+        cancel(&boot, key).await.unwrap();
+    }
+    let last = attempt();
+    support::long_ago(&[dir(&runs).join("cancelled"), dir(&survives).join("cancelled")]);
+    start(&boot, &world, &last, &lives()).await.unwrap();
+    assert!(!dir(&runs).exists() && !dir(&survives).exists(), "marks of long ago are still there");
+    for key in [&next, &last] {
+        cancel(&boot, key).await.unwrap();
+    }
 }

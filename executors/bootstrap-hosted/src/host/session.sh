@@ -224,14 +224,20 @@ members() {
     fi
 }
 
-# Whether nothing of the session in directory $1 can go on: it was cancelled, or had a program and no runner is left.
+# Whether nothing of the session in directory $1 can go on: no runner is left, and it was cancelled or had a program.
 over() {
-    [ -e "$1/cancelled" ] && return
-    [ -e "$1/launched" ] && grep -qs '^programs=1$' "$1/plan.sh" && flock -n -s "$1/lock" true
+    if [ -e "$1/lock" ] && ! flock -n -s "$1/lock" true; then return 1; fi
+    [ -e "$1/cancelled" ] || { [ -e "$1/launched" ] && grep -qs '^programs=1$' "$1/plan.sh"; }
+}
+
+# Whether processes of the session in directory $1 outlived its runner; what they work on is theirs.
+survived() {
+    grep -qs "RECONCILER_SESSION=${1##*/}" /proc/[0-9]*/environ
 }
 
 # A machine that sees thousands of attempts must not fill up with them: of the sessions that are over the latest eight
-# keep what they left, and the marks of those that were cancelled stay for a week.
+# keep what they left, and the marks of those that were cancelled stay for a week. Looks at the marks alone: below
+# `work` lies what is the nodes' own, whatever they call it.
 sweep() {
     kept=0
     ls -t .reconciler/*/launched 2>/dev/null | while read -r mark; do
@@ -239,10 +245,14 @@ sweep() {
         [ -e "$old/out" ] || [ -e "$old/work" ] || continue
         if [ "$old" = ".reconciler/$name" ] || ! over "$old"; then continue; fi
         kept=$((kept + 1))
-        if [ "$kept" -gt 8 ]; then rm -rf "$old/work" "$old/files" "$old/out" "$old/events"; fi
+        if [ "$kept" -gt 8 ] && ! survived "$old"; then
+            rm -rf "$old/work" "$old/files" "$old/out" "$old/events"
+        fi
     done
-    find .reconciler -name cancelled -mtime +7 2>/dev/null | while read -r mark; do
-        rm -rf "${mark%/cancelled}"
+    find .reconciler -mindepth 2 -maxdepth 2 -type f -name cancelled -mtime +7 2>/dev/null | while read -r mark; do
+        old=${mark%/cancelled}
+        if [ "$old" = ".reconciler/$name" ] || ! over "$old" || survived "$old"; then continue; fi
+        rm -rf "$old"
     done
 }
 

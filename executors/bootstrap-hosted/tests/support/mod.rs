@@ -221,6 +221,12 @@ pub fn runners(key: &AttemptKey) -> usize {
     programs.len()
 }
 
+/// Makes these look as if nobody had touched them for nine days.
+pub fn long_ago(paths: &[std::path::PathBuf]) {
+    let dated = std::process::Command::new("touch").args(["-d", "9 days ago"]).args(paths).status();
+    assert!(dated.unwrap().success());
+}
+
 /// A shell line as a step.
 pub fn sh(line: &str) -> Value {
     serde_json::json!(["/bin/sh", "-c", line])
