@@ -97,7 +97,7 @@ impl<T: Transport> HostedBootstrapper<T> {
         Self { transport, config, records }
     }
 
-    /// Connects, and pins the host if this was the first contact. The pin is on disk before anything is sent.
+    /// Connects, and pins the host if this was the first contact. A host that was reached has all of its patience anew.
     pub(crate) async fn reach(
         &self,
         record: &SessionRecord<T::Settings>,
@@ -117,6 +117,10 @@ impl<T: Transport> HostedBootstrapper<T> {
                     record.endpoint
                 )));
             }
+        }
+        if record.unreachable_since.is_some() {
+            let update = self.records.update(&record.attempt, |record| record.unreachable_since = None);
+            update.map_err(|error| HostError::Unfit(format!("{error}: {}", error.source)))?;
         }
         Ok(host)
     }
@@ -248,7 +252,7 @@ impl<T: Transport> HostedBootstrapper<T> {
         }
     }
 
-    /// Whether a host that cannot be reached has been given enough time, counted from the first time this was asked.
+    /// Whether a host has been given enough time, counted from the first try since it was last reached.
     fn out_of_patience(&self, attempt: &AttemptKey) -> bool {
         let now = SystemTime::now();
         let kept = self.records.update(attempt, |record| {
@@ -382,7 +386,13 @@ impl<T: Transport> Bootstrapper for HostedBootstrapper<T> {
             return Ok(());
         }
         // From here on no launch is sent, neither from here nor from anybody who shares the records.
-        let kept = self.records.update(attempt, |record| record.cancelled = true);
+        let kept = self.records.update(attempt, |record| {
+            if !record.cancelled {
+                // What was waited for before is not time that was given to the cancel.
+                record.unreachable_since = None;
+            }
+            record.cancelled = true;
+        });
         let Some(record) = kept.map_err(|error| error.ends(effect, attempt))? else { return Ok(()) };
         if record.over {
             return Ok(());

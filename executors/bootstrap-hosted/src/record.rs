@@ -27,7 +27,8 @@ pub(crate) struct SessionRecord<S> {
     pub(crate) launch_tried: bool,
     /// When the node joined.
     pub(crate) joined_at: Option<SystemTime>,
-    /// When a cancel was first asked for, or an adoption first could not reach the host.
+    /// When the host could not be reached for the first time since it last was: by a cancel or, before the first of
+    /// those, by an adoption.
     pub(crate) unreachable_since: Option<SystemTime>,
     /// No launch is sent any more.
     pub(crate) cancelled: bool,

@@ -116,8 +116,8 @@ impl ReadySettings {
 pub struct StopSettings {
     /// Time between SIGTERM and SIGKILL.
     pub grace: Span,
-    /// A host that stays unreachable for so long after a cancel was first tried counts as gone: what is left of the
-    /// session ends with its lease.
+    /// A host that stays unreachable for so long after a cancel was first tried, or after it was last reached, counts as
+    /// gone: what is left of the session ends with its lease.
     pub unreachable_for: Span,
 }
 

@@ -7,7 +7,10 @@ mod support;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use executor_api::{CreateMode, ExecutorErrorKind, NodeObservation, Reading};
+use executor_api::{
+    AttemptKey, Bootstrapper, CreateMode, ExecutorError, ExecutorErrorKind, NodeObservation, Reading,
+    StartOutcome,
+};
 use local::LocalWorld;
 use serde_json::{Value, json};
 use support::{Attached, World as _, attempt, cancel, context, processes, request, start, until};
@@ -108,6 +111,83 @@ async fn an_unreachable_host_holds_a_cancel_up_for_a_while_and_not_for_ever() {
     start(&other, &world, &key, &lives()).await.unwrap();
     cancel(&other, &key).await.unwrap();
     assert_eq!(processes(&key), []);
+}
+
+/// A program on a host that is given up as soon as it may be.
+fn given_up_at_once() -> Value {
+    json!({ "start": ["sleep", "4321"], "stop": { "grace": "1s", "unreachable_for": "1ms" } })
+}
+
+async fn adopt(
+    boot: &std::sync::Arc<dyn Bootstrapper>,
+    world: &LocalWorld,
+    key: &AttemptKey,
+) -> Result<StartOutcome, ExecutorError> {
+    boot.start(&context(key, 3), &request(world, key, given_up_at_once()), CreateMode::AdoptOnly).await
+}
+
+#[tokio::test]
+async fn the_patience_with_a_host_begins_anew_whenever_it_was_reached() {
+    let world = LocalWorld::new().await.unwrap();
+    let (boot, key) = (world.instance(), attempt());
+    start(&boot, &world, &key, &given_up_at_once()).await.unwrap();
+    for _ in 0..2 {
+        world.faults.unreachable.store(true, Ordering::SeqCst);
+        let error = adopt(&boot, &world, &key).await.unwrap_err();
+        assert_eq!(error.kind, ExecutorErrorKind::Unavailable, "one blip is no end: {error}");
+        world.faults.unreachable.store(false, Ordering::SeqCst);
+        assert!(matches!(adopt(&boot, &world, &key).await, Ok(StartOutcome::Started { .. })));
+    }
+    world.faults.lose_answers.store(1, Ordering::SeqCst);
+    let error = cancel(&boot, &key).await.expect_err("a cancel whose first answer was lost is not over");
+    assert_eq!(error.kind, ExecutorErrorKind::Ambiguous, "{error}");
+    cancel(&boot, &key).await.unwrap();
+    assert_eq!(processes(&key), []);
+}
+
+#[tokio::test]
+async fn a_cancel_has_all_of_its_time_whatever_an_adoption_waited_for() {
+    let world = LocalWorld::new().await.unwrap();
+    let (boot, key) = (world.instance(), attempt());
+    start(&boot, &world, &key, &given_up_at_once()).await.unwrap();
+    world.faults.unreachable.store(true, Ordering::SeqCst);
+    adopt(&boot, &world, &key).await.unwrap_err();
+    let error = cancel(&boot, &key).await.unwrap_err();
+    assert_eq!(error.kind, ExecutorErrorKind::Unavailable, "{error}");
+    world.faults.unreachable.store(false, Ordering::SeqCst);
+    cancel(&boot, &key).await.unwrap();
+    assert_eq!(processes(&key), []);
+}
+
+#[tokio::test]
+async fn a_host_that_is_reached_is_never_given_up() {
+    let world = LocalWorld::new().await.unwrap();
+    let (boot, key) = (world.instance(), attempt());
+    start(&boot, &world, &key, &given_up_at_once()).await.unwrap();
+    until(|| (support::runners(&key) == 1).then_some(())).await.expect("the program never ran");
+    world.faults.lose_cancels.store(true, Ordering::SeqCst);
+    for _ in 0..3 {
+        let error = cancel(&boot, &key).await.unwrap_err();
+        assert_eq!(error.kind, ExecutorErrorKind::Ambiguous, "{error}");
+    }
+    assert_eq!(support::runners(&key), 1);
+    world.faults.lose_cancels.store(false, Ordering::SeqCst);
+    cancel(&boot, &key).await.unwrap();
+    assert_eq!(processes(&key), []);
+}
+
+#[tokio::test]
+async fn a_cancel_ends_what_runs_also_where_nothing_can_be_written() {
+    let world = LocalWorld::new().await.unwrap();
+    let (boot, key) = (world.instance(), attempt());
+    start(&boot, &world, &key, &lives()).await.unwrap();
+    until(|| (support::runners(&key) == 1).then_some(())).await.expect("the program never ran");
+    let dir = world.dir.path().join("host/.reconciler").join(support::session(&key).0);
+    std::os::unix::fs::symlink("/nowhere/mark", dir.join("cancelled")).unwrap();
+    cancel(&boot, &key).await.unwrap();
+    assert_eq!(processes(&key), []);
+    let error = start(&world.with("others", Duration::ZERO), &world, &key, &lives()).await.unwrap_err();
+    assert_eq!(error.kind, ExecutorErrorKind::Gone, "{error}");
 }
 
 #[tokio::test]

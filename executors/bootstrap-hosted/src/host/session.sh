@@ -259,7 +259,8 @@ sweep() {
 # cancel TENTHS: SIGTERM to all, SIGKILL after so many tenths of a second.
 cancel() {
     mkdir -p "$dir"
-    : >"$dir/cancelled"
+    # In a shell of its own, which is what ends where nothing can be written: the processes end all the same.
+    (: >"$dir/cancelled")
     sid=
     # The runner was alive when its number was read, so its session cannot be anybody else's.
     if [ -e "$dir/pid" ] && held; then sid=$(cat "$dir/pid"); fi
@@ -280,6 +281,8 @@ cancel() {
         sleep 0.1
         tick=$((tick + 1))
     done
+    # Either mark keeps a late launch from starting anything.
+    if [ ! -e "$dir/cancelled" ] && [ ! -e "$dir/launched" ]; then exit 1; fi
     rm -rf "$dir/work" "$dir/files" "$dir/plan.sh"
     reply
     echo clean

@@ -33,6 +33,8 @@ pub struct Faults {
     pub wrong_host: AtomicBool,
     /// So many answers are lost after the act.
     pub lose_answers: AtomicU32,
+    /// The host answers, and cancels get nowhere.
+    pub lose_cancels: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,9 @@ struct Faulty {
 #[async_trait]
 impl Runner for Faulty {
     async fn run(&self, command: &str, input: Content, limit: usize) -> Result<Ran, HostError> {
+        if self.faults.lose_cancels.load(Ordering::SeqCst) && command.contains(" cancel ") {
+            return Err(HostError::Broken("the cancel was lost".into()));
+        }
         let ran = self.runner.run(command, input, limit).await;
         let lost = |left: u32| left.checked_sub(1);
         if self.faults.lose_answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lost).is_ok() {
