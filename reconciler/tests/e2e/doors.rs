@@ -48,9 +48,10 @@ impl Door {
         fs::copy(at("user_key.pub"), at("authorized")).unwrap();
         fs::create_dir(at("host")).unwrap();
         let port = free_port();
+        // A shell below another one does not run what its user keeps for logins, which may take any time.
         let config = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
-             StrictModes no\nMaxStartups 100\nMaxSessions 100\nPermitRootLogin yes\n\
+             StrictModes no\nMaxStartups 100\nMaxSessions 100\nPermitRootLogin yes\nSetEnv SHLVL=2\n\
              ForceCommand cd {} && exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
             at("host_key"),
             at("authorized"),

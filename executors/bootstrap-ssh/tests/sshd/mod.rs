@@ -138,10 +138,11 @@ impl SshWorld {
         keygen(&at("user_key"), "ed25519");
         std::fs::copy(at("user_key.pub"), at("authorized")).unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // A shell below another one does not run what its user keeps for logins, which may take any time.
         let text = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
              StrictModes no\nMaxStartups 100\nMaxSessions 100\nPermitRootLogin yes\nPasswordAuthentication yes\n\
-             ForceCommand cd {} && exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n{configuration}\n",
+             SetEnv SHLVL=2\nForceCommand cd {} && exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n{configuration}\n",
             at("host_key").display(),
             at("authorized").display(),
             at("host").display(),
