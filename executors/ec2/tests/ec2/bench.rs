@@ -7,12 +7,14 @@ use std::time::{Duration, SystemTime};
 
 use executor_api::{
     AttemptKey, CandidateIndex, CreateMode, CreateOutcome, ExecutorError, ExecutorErrorKind, GroupId,
-    GroupPolicy, LeaseFacts, LeaseProvider, LogicalNodeId, LogicalNodeSpec, NodeAttemptId, OperationContext,
-    OperationId, RunId, RunNodeGroupSpec, SlotGroup, UpdatePolicy,
+    GroupPolicy, LeaseFacts, LeaseProvider, Life, LogicalNodeId, LogicalNodeSpec, NodeAttemptId,
+    OperationContext, OperationId, RunId, RunNodeGroupSpec, SlotGroup, UpdatePolicy,
 };
 pub(crate) use executor_ec2::conformance::{CALL, VISIBILITY, shape, template};
-use executor_ec2::{Ec2Config, Ec2Provider};
+use executor_ec2::{Ec2Config, Ec2Provider, Target};
 use serde_json::Value;
+
+use crate::world::Region;
 
 /// How long, in seconds, an act is held up so that it lands just after its call was given up.
 pub(crate) const LATE: f64 = 2.1;
@@ -135,6 +137,27 @@ pub(crate) async fn destroy(provider: &Ec2Provider, key: &AttemptKey, lease: &Le
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     panic!("{key} still has its lease after 40 tries; the last: {last:?}");
+}
+
+/// A region where lookups and listings look from the start.
+pub(crate) fn target(region: &Region) -> Target {
+    Target { region: Some(region.name.to_owned()), endpoint_url: Some(region.url()) }
+}
+
+/// The world holds exactly these instances, and `DescribeInstances` shows exactly them.
+pub(crate) async fn holds_exactly(region: &Region, ids: &[&str]) {
+    let mut living: Vec<_> = region.living().into_iter().map(|one| one.id).collect();
+    let looking = Ec2Provider::new(Ec2Config { targets: vec![target(region)], ..config() });
+    let listing = looking.list(&run()).await.unwrap();
+    let shown = listing.leases.into_iter().filter(|one| one.life < Life::Ending);
+    let mut shown: Vec<_> = shown.map(|one| one.lease.lease_id.0).collect();
+    let mut ids = ids.to_vec();
+    living.sort();
+    shown.sort();
+    ids.sort_unstable();
+    assert_eq!(living, ids, "the world holds what it should");
+    assert!(listing.complete);
+    assert_eq!(shown, ids, "it is shown as it is");
 }
 
 /// Lets everything that could still land or show up do so.

@@ -121,8 +121,10 @@ async fn termination_protection_is_respected_and_explained() {
     let error = provider.destroy(&ctx(&key("n-0", 1)), &lease).await.unwrap_err();
     assert_eq!(error.kind, ExecutorErrorKind::Rejected(RejectReason::Authorisation));
     assert!(error.summary().contains("--no-disable-api-termination"), "{}", error.summary());
+    region.the_only_one();
     region.steer(&json!({ "unprotect": lease.lease_id.0 }));
     destroy(&provider, &key("n-0", 1), &lease).await;
+    assert!(region.living().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

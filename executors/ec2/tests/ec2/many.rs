@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use executor_api::{LeaseProvider as _, Life};
-use executor_ec2::{Ec2Config, Ec2Provider, Target, Timeouts, Tokens};
+use executor_ec2::{Ec2Config, Ec2Provider, Timeouts, Tokens};
 use serde_json::json;
 
-use crate::bench::{LATE, allowance, config, key, persist, provider, run, shape};
+use crate::bench::{LATE, allowance, config, key, persist, provider, run, shape, target};
 use crate::world::Region;
 
 /// How many nodes; `EC2_MANY=500` is the long form.
@@ -46,8 +46,7 @@ async fn all_at_once(region: &Region, provider: Ec2Provider, count: usize) {
     assert_eq!(held.len(), count);
     assert_eq!(living, held, "no duplicate, no orphan");
     // Five hundred take a while to list: with the times of the real world.
-    let target = Target { region: Some(region.name.to_owned()), endpoint_url: Some(region.url()) };
-    let patient = Ec2Config { timeouts: Timeouts::default(), targets: vec![target], ..config() };
+    let patient = Ec2Config { timeouts: Timeouts::default(), targets: vec![target(region)], ..config() };
     let listing = Ec2Provider::new(patient).list(&run()).await.unwrap();
     assert_eq!(listing.leases.iter().filter(|one| one.life == Life::Live).count(), count);
     let fired = region.fired();

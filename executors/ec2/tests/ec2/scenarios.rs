@@ -11,8 +11,8 @@ use executor_ec2::{Ec2Config, Ec2Provider};
 use serde_json::{Value, json};
 
 use crate::bench::{
-    LATE, VISIBILITY, allowance, config, create, ctx, desired, destroy, failure, key, persist, provider, run,
-    shape,
+    LATE, VISIBILITY, allowance, config, create, ctx, desired, destroy, failure, holds_exactly, key, persist,
+    provider, run, shape,
 };
 use crate::world::Region;
 
@@ -79,6 +79,7 @@ async fn h02_a_mismatch_whose_instance_lost_its_tags_is_adopted_by_its_token() {
     region.steer(&json!({ "change": { "id": made.id, "tags": { "reconciler/node": null } } }));
     let other = shape(&region, &json!({ "tags": { "more": "x" } }));
     assert_eq!(persist(&provider, &key, &other).await.lease_id.0, made.id);
+    holds_exactly(&region, &[&made.id]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,12 +214,14 @@ async fn h07_answers_that_only_look_like_gone() {
 async fn h07_a_listing_that_ends_in_the_middle_is_no_listing() {
     let Some(region) = Region::take() else { return };
     let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
-    persist(&provider, &key, &shape).await;
+    let lease = persist(&provider, &key, &shape).await;
     region.faults(&json!([{ "action": "DescribeInstances", "when": "after", "kind": "short", "times": -1 }]));
     assert!(matches!(provider.find(&key).await, Reading::Unknown { .. }));
     provider.list(&run()).await.unwrap_err();
     let adopt = create(&provider, &ctx(&key), &desired("n-0", shape), CreateMode::AdoptOnly).await;
     assert_eq!(adopt.unwrap_err().kind, ExecutorErrorKind::Unavailable);
+    region.faults(&json!([]));
+    holds_exactly(&region, &[&lease.lease_id.0]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,6 +263,7 @@ async fn h06_not_found_for_a_long_known_instance_is_absence() {
     region.steer(&json!({ "forget": lease.lease_id.0 }));
     provider.destroy(&ctx(&key), &lease).await.unwrap();
     assert_eq!(region.calls("TerminateInstances"), 0);
+    holds_exactly(&region, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
