@@ -70,7 +70,8 @@ impl<'a> Creation<'a> {
         }
     }
 
-    /// What is there already: adopted, over, or nothing (`None`). Of several, all but one are ended.
+    /// What is there already: adopted, over, or nothing (`None`). Of several, all but one are ended; while that is not
+    /// proved of each, there is no outcome.
     async fn settle(&self, found: &[Instance]) -> Result<Option<CreateOutcome>, ExecutorError> {
         let Some(kept) = map::keep(found) else {
             return match found.first() {
@@ -78,19 +79,34 @@ impl<'a> Creation<'a> {
                 None => Ok(None),
             };
         };
+        // Whatever went wrong with one, there are two: the attempt is looked up again until there is one.
+        let mut left = None;
         for other in found.iter().filter(|other| other.id != kept.id && map::needs_ending(other.state)) {
-            let doing = format!("ending {}, a duplicate of {} under {}", other.id, kept.id, self.ctx.attempt);
-            let within = self.within(&doing)?;
             tracing::warn!(attempt = %self.ctx.attempt, kept = kept.id, ended = other.id, "two instances of one attempt");
-            if let Err(error) = self.api.terminate(&other.id, within).await {
-                if telling(&error) == Some(Telling::NoSuchInstance) {
-                    continue;
-                }
-                // Whatever kind it is, there are two: the attempt is looked up again until there is one.
-                return Err(ExecutorError::ambiguous(EFFECT, doing).with_source(error));
-            }
+            left = self.end_duplicate(other, &kept.id).await.err().or(left);
         }
-        Ok(Some(self.leased(kept)))
+        left.map_or_else(|| Ok(Some(self.leased(kept))), Err)
+    }
+
+    /// Ends one of several. Every error is ambiguous.
+    async fn end_duplicate(&self, other: &Instance, kept: &str) -> Result<(), ExecutorError> {
+        let doing = format!("ending {}, a duplicate of {kept} under {}", other.id, self.ctx.attempt);
+        let Some(within) = self.budget.next(self.provider.now()) else {
+            return Err(ExecutorError::ambiguous(EFFECT, format!("no time was left for {doing}")));
+        };
+        match self.api.terminate(&other.id, within).await {
+            Ok(Some(state)) if !map::needs_ending(state) => Ok(()),
+            Ok(_) => {
+                Err(ExecutorError::ambiguous(EFFECT, format!("{doing}: EC2 accepted it and left it alive")))
+            }
+            Err(error)
+                if telling(&error) == Some(Telling::NoSuchInstance) && !self.provider.half_seen(other) =>
+            {
+                Ok(())
+            }
+            // One that cannot be found yet may only be too young.
+            Err(error) => Err(ExecutorError::ambiguous(EFFECT, doing).with_source(error)),
+        }
     }
 
     /// Launches once. The token makes a repeat harmless.
@@ -214,7 +230,7 @@ mod tests {
     use super::*;
     use crate::api::{CallError, Reached, State};
     use crate::map::tests::instance;
-    use crate::testing::{Scripted, context, owned, provider, wanted};
+    use crate::testing::{Scripted, answered, context, newborn, not_found, owned, provider, wanted};
 
     async fn create(api: &Arc<Scripted>, mode: CreateMode) -> Result<CreateOutcome, ExecutorError> {
         provider(&[("eu-west-1", api)]).create(&context("web-0", 0), &wanted(), mode).await
@@ -225,10 +241,6 @@ mod tests {
         let api = Arc::new(script);
         let error = create(&api, CreateMode::CreateOrAdopt).await.expect_err("it should not have succeeded");
         (error.kind, api.asked())
-    }
-
-    fn answered(code: &str) -> CallError {
-        CallError { code: Some(code.to_owned()), ..CallError::new(Reached::Answered) }
     }
 
     #[tokio::test]
@@ -286,6 +298,39 @@ mod tests {
         let (kind, asked) = failure(Scripted::default().shows(both).ends(refused)).await;
         assert_eq!(kind, ExecutorErrorKind::Ambiguous);
         assert_eq!(asked[1], "terminate i-2");
+    }
+
+    #[tokio::test]
+    async fn a_duplicate_that_cannot_be_found_yet_leaves_the_create_open() {
+        let ctx = context("web-0", 0);
+        let all = vec![
+            owned(&ctx, "i-1", State::Running),
+            newborn(&ctx, "i-2", State::Running),
+            newborn(&ctx, "i-3", State::Running),
+        ];
+        let script = Scripted::default().shows(all).ends(Err(not_found()));
+        let (kind, asked) = failure(script.ends(Ok(Some(State::ShuttingDown)))).await;
+        assert_eq!(kind, ExecutorErrorKind::Ambiguous);
+        assert_eq!(asked[1..], ["terminate i-2", "terminate i-3"], "it keeps no other alive");
+    }
+
+    #[tokio::test]
+    async fn a_duplicate_that_was_told_to_end_and_lives_on_leaves_the_create_open() {
+        let ctx = context("web-0", 0);
+        for answer in [Some(State::Running), None] {
+            let both = vec![owned(&ctx, "i-1", State::Running), owned(&ctx, "i-2", State::Running)];
+            let (kind, _) = failure(Scripted::default().shows(both).ends(Ok(answer))).await;
+            assert_eq!(kind, ExecutorErrorKind::Ambiguous);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_duplicate_that_is_old_and_cannot_be_found_is_gone() {
+        let ctx = context("web-0", 0);
+        let both = vec![owned(&ctx, "i-1", State::Running), owned(&ctx, "i-2", State::Running)];
+        let api = Arc::new(Scripted::default().shows(both).ends(Err(not_found())));
+        let outcome = create(&api, CreateMode::CreateOrAdopt).await.unwrap();
+        assert!(matches!(outcome, CreateOutcome::Leased { lease, .. } if lease.lease_id.0 == "i-1"));
     }
 
     #[tokio::test]

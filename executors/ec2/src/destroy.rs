@@ -30,29 +30,35 @@ pub(crate) async fn end(
     let api = provider.api(&provider.targets.of_lease(lease), EFFECT, &looking).await?;
     let described = api.describe(&map::of_attempt(&identity), within()?).await.map_err(read)?;
     let mut instances = described.instances;
-    let mut too_young = false;
+    let young = provider.too_young(lease);
+    let mut unseen = false;
     if !instances.iter().any(|instance| instance.id == *id) {
         match provider.sight(api.as_ref(), lease, within()?).await.map_err(read)? {
             Sight::There(instance) if belongs(&instance, &identity, &ctx.attempt) => {
                 instances.push(*instance);
             }
             Sight::There(instance) => return Err(not_ours(EFFECT, &ctx.attempt, &instance)),
-            Sight::TooYoung => too_young = true,
+            Sight::TooYoung => unseen = true,
             Sight::Absent => {}
         }
     }
+    // "Not found" proves nothing of one that is young: EC2 may show it before it can end it.
+    let mut hidden = Vec::new();
     for instance in instances.iter().filter(|instance| map::needs_ending(instance.state)) {
-        terminate(api.as_ref(), ctx, &instance.id, within()?).await?;
+        let ended = terminate(api.as_ref(), ctx, &instance.id, within()?).await?;
+        if matches!(ended, Ended::NotFound) && (young || provider.half_seen(instance)) {
+            hidden.push(instance.id.as_str());
+        }
     }
-    if too_young {
-        // EC2 may know it by its id before it shows it.
-        return match terminate(api.as_ref(), ctx, id, within()?).await? {
-            Ended::Yes => Ok(()),
-            Ended::NotFound => Err(ExecutorError::ambiguous(
-                EFFECT,
-                format!("{id} of {} may only be too young to be seen; ended at the next try", ctx.attempt),
-            )),
-        };
+    // And EC2 may be able to end it before it shows it.
+    if unseen && matches!(terminate(api.as_ref(), ctx, id, within()?).await?, Ended::NotFound) {
+        hidden.push(id);
+    }
+    if !hidden.is_empty() {
+        let ids = hidden.join(", ");
+        let text =
+            format!("{ids} of {} may only be too young to be found; ended at the next try", ctx.attempt);
+        return Err(ExecutorError::ambiguous(EFFECT, text));
     }
     if !described.complete {
         let text = format!("{looking}: not every page could be read; looked again at the next try");
@@ -61,8 +67,11 @@ pub(crate) async fn end(
     Ok(())
 }
 
+/// What came of telling EC2 to end an instance.
 enum Ended {
+    /// It is over, or irrevocably on its way there.
     Yes,
+    /// EC2 knows none of this id. What that means depends on its age.
     NotFound,
 }
 
@@ -99,13 +108,14 @@ async fn terminate(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::SystemTime;
 
     use executor_api::{LeaseProvider as _, Reading};
 
     use super::*;
     use crate::api::{Instance, Reached, State};
     use crate::map::tests::instance;
-    use crate::testing::{Scripted, context, lease, owned, provider};
+    use crate::testing::{Scripted, context, lease, newborn, not_found, owned, provider};
 
     async fn destroy(script: Scripted) -> (Result<(), ExecutorErrorKind>, Vec<String>) {
         let api = Arc::new(script);
@@ -138,6 +148,52 @@ mod tests {
         let (ended, asked) = destroy(Scripted::default().shows(vec![]).shows(vec![strange])).await;
         assert_eq!(ended, Err(ExecutorErrorKind::Rejected(RejectReason::Validation)));
         assert_eq!(asked, ["describe by 4 tags", "describe i-1"]);
+    }
+
+    #[tokio::test]
+    async fn what_a_listing_just_showed_and_an_end_cannot_find_is_not_gone() {
+        let young = || newborn(&context("web-0", 0), "i-1", State::Running);
+        let (ended, asked) = destroy(Scripted::default().shows(vec![young()]).ends(Err(not_found()))).await;
+        assert_eq!(ended, Err(ExecutorErrorKind::Ambiguous));
+        assert_eq!(asked, ["describe by 4 tags", "terminate i-1"]);
+        // Shown by its id alone, or of no age that anybody knows: the same.
+        let by_id = Scripted::default().shows(vec![]).shows(vec![young()]).ends(Err(not_found()));
+        assert_eq!(destroy(by_id).await.0, Err(ExecutorErrorKind::Ambiguous));
+        let ageless = Instance { launched_at: None, ..young() };
+        let ageless = Scripted::default().shows(vec![ageless]).ends(Err(not_found()));
+        assert_eq!(destroy(ageless).await.0, Err(ExecutorErrorKind::Ambiguous));
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_found_yet_keeps_none_of_the_others_alive() {
+        let ctx = context("web-0", 0);
+        let both = vec![newborn(&ctx, "i-2", State::Running), ours("i-1", State::Running)];
+        let script = Scripted::default().shows(both).ends(Err(not_found()));
+        let (ended, asked) = destroy(script.ends(Ok(Some(State::ShuttingDown)))).await;
+        assert_eq!(
+            ended,
+            Err(ExecutorErrorKind::Ambiguous),
+            "the duplicate is young, however old the lease is"
+        );
+        assert_eq!(asked[1..], ["terminate i-2", "terminate i-1"]);
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_young_by_our_clock_is_young_whatever_ec2s_clock_says() {
+        let api =
+            Arc::new(Scripted::default().shows(vec![ours("i-1", State::Pending)]).ends(Err(not_found())));
+        let lease = LeaseFacts { created_at: Some(SystemTime::now()), ..lease("i-1") };
+        let ended = provider(&[("eu-west-1", &api)]).destroy(&context("web-0", 0), &lease).await;
+        assert_eq!(ended.unwrap_err().kind, ExecutorErrorKind::Ambiguous);
+    }
+
+    #[tokio::test]
+    async fn what_is_old_and_cannot_be_found_is_gone_whatever_a_listing_still_shows() {
+        let script = Scripted::default().shows(vec![ours("i-1", State::Running)]).ends(Err(not_found()));
+        assert_eq!(destroy(script).await.0, Ok(()));
+        let dead = newborn(&context("web-0", 0), "i-1", State::Terminated);
+        let (ended, asked) = destroy(Scripted::default().shows(vec![dead])).await;
+        assert_eq!((ended, asked.len()), (Ok(()), 1), "one that is listed as over is over at any age");
     }
 
     #[tokio::test]

@@ -97,7 +97,20 @@ impl Ec2Provider {
 
     /// Whether a lease may merely not be visible yet.
     pub(crate) fn too_young(&self, lease: &LeaseFacts) -> bool {
-        let visible_from = lease.created_at.and_then(|at| at.checked_add(self.config.visibility.listing_lag));
+        lease.created_at.is_some_and(|at| self.may_hide(at))
+    }
+
+    /// Whether an instance that one call shows may merely not be visible to another yet: EC2 does not come to know an
+    /// instance everywhere at once. By EC2's own word on its launch, and so for any age where there is none.
+    pub(crate) fn half_seen(&self, instance: &Instance) -> bool {
+        // EC2 tells whole seconds, cut off.
+        let latest = |at: SystemTime| at.checked_add(Duration::from_secs(1)).unwrap_or(at);
+        instance.launched_at.is_none_or(|at| self.may_hide(latest(at)))
+    }
+
+    /// Whether what was made then need not be visible by now.
+    fn may_hide(&self, made: SystemTime) -> bool {
+        let visible_from = made.checked_add(self.config.visibility.listing_lag);
         visible_from.is_some_and(|at| at > self.now())
     }
 }

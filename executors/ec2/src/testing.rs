@@ -182,6 +182,21 @@ pub(crate) fn owned(ctx: &OperationContext, id: &str, state: State) -> Instance 
     Instance { tags: ctx.identity().labels, ..crate::map::tests::instance(id, state) }
 }
 
+/// The same, launched this moment.
+pub(crate) fn newborn(ctx: &OperationContext, id: &str, state: State) -> Instance {
+    Instance { launched_at: Some(SystemTime::now()), ..owned(ctx, id, state) }
+}
+
+/// EC2's error of this code.
+pub(crate) fn answered(code: &str) -> CallError {
+    CallError { code: Some(code.to_owned()), ..CallError::new(Reached::Answered) }
+}
+
+/// How EC2 says that it knows no such instance.
+pub(crate) fn not_found() -> CallError {
+    answered("InvalidInstanceID.NotFound")
+}
+
 /// A lease made an hour ago.
 pub(crate) fn lease(id: &str) -> LeaseFacts {
     LeaseFacts {

@@ -228,9 +228,7 @@ async fn h07_a_listing_that_ends_in_the_middle_is_no_listing() {
 async fn h07_not_found_right_after_the_create_is_too_young_to_be_seen() {
     let Some(region) = Region::take() else { return };
     region.config(&json!({ "lag_s": 3600.0, "id_lag_s": 3600.0 }));
-    let visibility = Visibility { listing_lag: Duration::from_mins(30), ..VISIBILITY };
-    let provider = Ec2Provider::new(Ec2Config { visibility, ..config() });
-    let (key, shape) = (key("n-0", 1), shape(&region, &json!({})));
+    let (provider, key, shape) = (patient(), key("n-0", 1), shape(&region, &json!({})));
     let lease = persist(&provider, &key, &shape).await;
     let looked = provider.lookup_endpoint(&ctx(&key), &lease).await.unwrap();
     assert!(format!("{looked:?}").contains("not visible yet"), "{looked:?}");
@@ -240,6 +238,64 @@ async fn h07_not_found_right_after_the_create_is_too_young_to_be_seen() {
     region.config(&json!({ "lag_s": 0.0, "id_lag_s": 0.0 }));
     destroy(&provider, &key, &lease).await;
     assert!(region.living().is_empty());
+}
+
+/// A provider that declares half an hour until everything is visible.
+fn patient() -> Ec2Provider {
+    let visibility = Visibility { listing_lag: Duration::from_mins(30), ..VISIBILITY };
+    Ec2Provider::new(Ec2Config { visibility, ..config() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h07_listed_and_then_not_found_is_too_young_to_be_ended() {
+    let Some(region) = Region::take() else { return };
+    // Listings come to know an instance before its id does.
+    region.config(&json!({ "lag_s": 0.0, "id_lag_s": 3600.0 }));
+    let (provider, key, shape) = (patient(), key("n-0", 1), shape(&region, &json!({})));
+    let lease = persist(&provider, &key, &shape).await;
+    // As made, and as adopted from the listing, with no more than EC2's own word on its age.
+    let adopted = persist(&patient(), &key, &shape).await;
+    for lease in [&lease, &adopted] {
+        let error = provider.destroy(&ctx(&key), lease).await.unwrap_err();
+        assert_eq!(error.kind, ExecutorErrorKind::Ambiguous, "{}", error.summary());
+        assert!(error.summary().contains("too young to be found"), "{}", error.summary());
+        assert_eq!(region.the_only_one().id, lease.lease_id.0);
+    }
+    region.config(&json!({ "id_lag_s": 0.0 }));
+    destroy(&provider, &key, &lease).await;
+    holds_exactly(&region, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h07_a_duplicate_that_is_listed_and_then_not_found_is_not_said_to_be_over() {
+    let Some(region) = Region::take() else { return };
+    region.config(&json!({ "lag_s": 0.0, "id_lag_s": 3600.0 }));
+    region.faults(&json!([{ "action": "RunInstances", "kind": "twice" }]));
+    let (provider, key, shape) = (patient(), key("n-0", 1), shape(&region, &json!({})));
+    let lease = persist(&provider, &key, &shape).await;
+    assert_eq!(region.living().len(), 2);
+    let error = failure(&provider, &key, &shape).await;
+    assert_eq!(error.kind, ExecutorErrorKind::Ambiguous, "{}", error.summary());
+    let error = provider.destroy(&ctx(&key), &lease).await.unwrap_err();
+    assert_eq!(error.kind, ExecutorErrorKind::Ambiguous, "{}", error.summary());
+    assert_eq!(region.living().len(), 2, "and so nothing was said to be over");
+    region.config(&json!({ "id_lag_s": 0.0 }));
+    let kept = persist(&provider, &key, &shape).await;
+    holds_exactly(&region, &[&kept.lease_id.0]).await;
+    destroy(&provider, &key, &kept).await;
+    holds_exactly(&region, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h07_an_instance_that_is_gone_between_the_listing_and_the_end_is_absence() {
+    let Some(region) = Region::take() else { return };
+    let (provider, key, shape) = (provider(), key("n-0", 1), shape(&region, &json!({})));
+    let lease = persist(&provider, &key, &shape).await;
+    allowance().await;
+    region.faults(&json!([{ "action": "TerminateInstances", "kind": "forget-first" }]));
+    provider.destroy(&ctx(&key), &lease).await.unwrap();
+    assert_eq!(region.fired(), [1], "it was there to be listed");
+    holds_exactly(&region, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
