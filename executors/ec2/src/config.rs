@@ -19,7 +19,7 @@ pub struct Ec2Config {
     pub tokens: Tokens,
     /// Whether [`validate`](executor_api::LeaseProvider::validate) also rehearses each launch with `DryRun`.
     pub preflight: bool,
-    /// Regions to look into from the start. Further ones are learned from specs and leases.
+    /// Regions to look into from the start. Further ones are learned from the specs in force and from leases.
     pub targets: Vec<Target>,
     /// How long the parts of one call may take.
     pub timeouts: Timeouts,

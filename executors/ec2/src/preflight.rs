@@ -26,7 +26,7 @@ pub(crate) async fn check(
 ) -> Result<(), Vec<SpecProblem>> {
     let target = Target::of_shape(shape);
     let within = provider.config.timeouts.operation;
-    let api = match provider.targets.api(&target).await {
+    let api = match provider.targets.client(&target).await {
         Ok(api) => api,
         Err(error) => return judge(shape, 0, &target, &error).map_or(Ok(()), |problem| Err(vec![problem])),
     };

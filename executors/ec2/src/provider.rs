@@ -163,7 +163,8 @@ impl LeaseProvider for Ec2Provider {
             return Err(vec![SpecProblem::new("/provider", flaw.clone())]);
         }
         let shape = validate::shape(&group.template.shape)?;
-        self.targets.learn(&Target::of_shape(&shape));
+        // Nothing is learned here: what is refused never comes into force, and a region that nobody answers for would
+        // leave every listing from now on without an answer.
         if self.config.preflight {
             preflight::check(self, group, &shape).await?;
         }
@@ -314,14 +315,19 @@ impl Ec2Provider {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Scripted, group, wanted};
+    use crate::api::Reached;
+    use crate::testing::{Scripted, group, provider_that_knows, wanted};
+
+    /// A group in this region.
+    fn in_region(name: &str) -> RunNodeGroupSpec {
+        group(serde_json::json!({ "region": name, "image": "ami-1", "instance_types": ["t3.small"] }))
+    }
 
     #[tokio::test]
     async fn a_listing_covers_the_regions_of_whatever_it_was_told_of() {
         let here = Arc::new(Scripted::default().shows(vec![]));
         let there = Arc::new(Scripted::default().shows(vec![]));
-        let provider =
-            crate::testing::provider_that_knows(&[], &[("eu-west-1", &here), ("eu-west-2", &there)]);
+        let provider = provider_that_knows(&[], &[("eu-west-1", &here), ("eu-west-2", &there)]);
         provider.acquaint(&wanted().template);
         provider.acquaint(
             &group(serde_json::json!({ "region": "eu-west-2", "image": "ami-1", "instance_types": [] }))
@@ -334,5 +340,36 @@ mod tests {
             (here.asked(), there.asked()),
             (vec!["describe by 1 tags".to_owned()], vec!["describe by 1 tags".to_owned()])
         );
+    }
+
+    #[tokio::test]
+    async fn a_refused_region_blinds_no_listing() {
+        let here = Arc::new(Scripted::default().shows(vec![]));
+        let nowhere = Arc::new(Scripted::default().rehearses(Err(CallError::new(Reached::NotSent))));
+        let regions = [("eu-west-1", &here), ("eu-cental-1", &nowhere)];
+        let provider = provider_that_knows(&["eu-west-1"], &regions);
+        let problems = provider.validate(&in_region("eu-cental-1")).await.unwrap_err();
+        assert_eq!(problems[0].pointer, "/shape/region");
+        assert!(provider.list(&in_region("eu-west-1").run_id).await.unwrap().complete);
+        assert_eq!(nowhere.asked(), ["rehearse t3.small"]);
+    }
+
+    #[tokio::test]
+    async fn an_accepted_region_is_looked_into_once_it_is_in_force() {
+        let here = Arc::new(Scripted::default().shows(vec![]).shows(vec![]));
+        let there = Arc::new(Scripted::default().shows(vec![]).shows(vec![]));
+        let regions = [("eu-west-1", &here), ("eu-west-2", &there)];
+        let provider = provider_that_knows(&["eu-west-1"], &regions);
+        let group = in_region("eu-west-2");
+        provider.validate(&group).await.unwrap();
+        provider.list(&group.run_id).await.unwrap();
+        assert_eq!(
+            there.asked(),
+            ["rehearse t3.small", "describe by 1 tags"],
+            "the rehearsal, and no listing"
+        );
+        provider.acquaint(&group.template);
+        provider.list(&group.run_id).await.unwrap();
+        assert_eq!((here.asked().len(), there.asked().len()), (2, 3));
     }
 }

@@ -1,7 +1,8 @@
-//! The regions this process has to do with, and one API client for each. A region is learned from every shape,
-//! lease and listing that names it, so that a lookup which has only an attempt to go by asks all of them.
+//! The regions this process has to do with, and one API client for each. A region is learned from every shape in force
+//! and from every create and lease that names it, so that a lookup which has only an attempt to go by asks all of them.
+//! It is never forgotten: nothing here can prove that no launch will still land there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -56,30 +57,41 @@ pub(crate) trait Connect: Send + Sync + fmt::Debug {
     async fn connect(&self, target: &Target) -> Result<Arc<dyn Ec2Api>, CallError>;
 }
 
-/// The clients that there are.
+/// The regions and clients that there are.
 #[derive(Debug)]
 pub(crate) struct Targets {
     connect: Arc<dyn Connect>,
-    known: Mutex<BTreeMap<Target, Option<Arc<dyn Ec2Api>>>>,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug)]
+struct Places {
+    /// Where lookups and listings look.
+    known: BTreeSet<Target>,
+    /// Of known regions, and of those that were merely asked about a spec.
+    clients: BTreeMap<Target, Arc<dyn Ec2Api>>,
 }
 
 impl Targets {
     pub(crate) fn new(connect: Arc<dyn Connect>, known: impl IntoIterator<Item = Target>) -> Self {
-        let known = known.into_iter().map(|target| (target, None)).collect();
-        Self { connect, known: Mutex::new(known) }
+        let places = Places { known: known.into_iter().collect(), clients: BTreeMap::new() };
+        Self { connect, places: Mutex::new(places) }
     }
 
-    /// The client of a region; made at the first call, and made again if that failed.
+    /// The client of a region where something is or is about to be: it is known from now on.
     pub(crate) async fn api(&self, target: &Target) -> Result<Arc<dyn Ec2Api>, CallError> {
-        if let Some(Some(api)) = self.lock().get(target) {
+        self.learn(target);
+        self.client(target).await
+    }
+
+    /// The client of a region, which need not exist; made at the first call, and made again if that failed.
+    pub(crate) async fn client(&self, target: &Target) -> Result<Arc<dyn Ec2Api>, CallError> {
+        if let Some(api) = self.lock().clients.get(target) {
             return Ok(Arc::clone(api));
         }
-        self.learn(target);
         let api = self.connect.connect(target).await?;
         // Two callers may have come this far; the first one's client stays.
-        let mut known = self.lock();
-        let slot = known.entry(target.clone()).or_default();
-        Ok(Arc::clone(slot.get_or_insert(api)))
+        Ok(Arc::clone(self.lock().clients.entry(target.clone()).or_insert(api)))
     }
 
     /// Where a lease is, as its facts say. Facts that say nothing mean the default region, or the only one that
@@ -87,8 +99,8 @@ impl Targets {
     pub(crate) fn of_lease(&self, lease: &LeaseFacts) -> Target {
         let attribute = |key: &str| lease.attributes.get(key).cloned();
         let told = Target { region: attribute(REGION), endpoint_url: attribute(ENDPOINT_URL) };
-        let known = self.lock();
-        match known.keys().next() {
+        let known = &self.lock().known;
+        match known.first() {
             Some(only) if told == Target::default() && known.len() == 1 => only.clone(),
             _ => told,
         }
@@ -96,18 +108,18 @@ impl Targets {
 
     /// Remembers a region for lookups and listings.
     pub(crate) fn learn(&self, target: &Target) {
-        self.lock().entry(target.clone()).or_default();
+        self.lock().known.insert(target.clone());
     }
 
     /// All regions known; the default one if none is.
     pub(crate) fn all(&self) -> Vec<Target> {
-        let known: Vec<_> = self.lock().keys().cloned().collect();
+        let known: Vec<_> = self.lock().known.iter().cloned().collect();
         if known.is_empty() { vec![Target::default()] } else { known }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Target, Option<Arc<dyn Ec2Api>>>> {
-        // The map is whole between any two statements: a panic elsewhere leaves nothing half done.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Places> {
+        // Both are whole between any two statements: a panic elsewhere leaves nothing half done.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -66,6 +66,7 @@ pub(crate) fn context(node: &str, sequence: u64) -> OperationContext {
 #[derive(Debug, Default)]
 pub(crate) struct Scripted {
     pub(crate) described: Mutex<VecDeque<Result<Described, CallError>>>,
+    pub(crate) rehearsed: Mutex<VecDeque<Result<(), CallError>>>,
     pub(crate) ran: Mutex<VecDeque<Result<Vec<Instance>, CallError>>>,
     pub(crate) terminated: Mutex<VecDeque<Result<Option<State>, CallError>>>,
     pub(crate) asked: Mutex<Vec<String>>,
@@ -87,6 +88,12 @@ impl Scripted {
     /// The next lookup fails.
     pub(crate) fn hides(self, error: CallError) -> Self {
         self.described.lock().unwrap().push_back(Err(error));
+        self
+    }
+
+    /// The next rehearsal is answered so; one beyond the script would be allowed.
+    pub(crate) fn rehearses(self, answer: Result<(), CallError>) -> Self {
+        self.rehearsed.lock().unwrap().push_back(answer);
         self
     }
 
@@ -119,8 +126,9 @@ impl Ec2Api for Scripted {
         self.ran.lock().unwrap().pop_front().expect("a launch that the test did not expect")
     }
 
-    async fn rehearse(&self, _: &Launch, _: Duration) -> Result<(), CallError> {
-        Ok(())
+    async fn rehearse(&self, launch: &Launch, _: Duration) -> Result<(), CallError> {
+        self.note(format!("rehearse {}", launch.instance_type));
+        self.rehearsed.lock().unwrap().pop_front().unwrap_or(Ok(()))
     }
 
     async fn describe(&self, query: &Query, _: Duration) -> Result<Described, CallError> {

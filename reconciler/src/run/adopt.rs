@@ -34,6 +34,7 @@ pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str)
     let declared = intent.shape.groups.iter().map(|group| group.template.provider.clone()).collect();
     dir.create()?;
     let _lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;
+    table.acquaint(&intent.shape);
     let listings = list(&table, &run, declared).await?;
     let state = state_from_listings(&run, &expanded, &listings, SystemTime::now())
         .map_err(|error| Failure::no_state(format!("adopting run {}: {error}", dir.run())))?;

@@ -68,6 +68,29 @@ fn a_misspelt_region_is_told_whether_or_not_anybody_answers_for_it() {
 }
 
 #[test]
+fn a_misspelt_region_in_an_edit_blinds_nobody() {
+    let Some(fleet) = Fleet::new() else { return };
+    let Fleet { lab, region } = &fleet;
+    let text = fleet.file("edit", 2, "t3.small");
+    lab.write(&text);
+    let run = lab.run();
+    let before = fleet.holds_exactly(2);
+    lab.write(&text.replace(&format!("region: {}", region.name), "region: eu-cental-1"));
+    wait("the edit to be refused", 60, || run.output().contains("stays in force"));
+    assert!(run.output().contains("groups[0].shape.region"), "{}", run.output());
+
+    // What was accepted is driven on: a loss is seen and made good.
+    let lost = before.keys().next().unwrap();
+    fleet.kill(lost);
+    wait("the loss to be seen", 60, || !fleet.leases().contains(lost));
+    let after = fleet.holds_exactly(2);
+    assert!(before.keys().all(|lease| (lease == lost) != after.contains_key(lease)), "{before:?} {after:?}");
+    drop(run);
+    lab.write(&text);
+    fleet.destroy();
+}
+
+#[test]
 fn without_credentials_nothing_begins() {
     let Some(mut fleet) = Fleet::new() else { return };
     fleet.lab = nobodys_lab();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use executor_api::{Executor, RunNodeGroupSpec};
-use executor_ec2::{Ec2Config, Ec2Provider, Target};
+use executor_ec2::Ec2Provider;
 use reconciler_core::{ClusterShape, PolicyExtra, RetryPolicy};
 use reconciler_driver::{DriverHandle, ExecutorTable, MemoryStore, ShellConfig, start};
 use serde_json::{Value, json};
@@ -42,9 +42,7 @@ struct Cluster {
 impl Cluster {
     /// A driver without any state on this region.
     async fn start(region: Arc<Region>, count: u32, changes: &Value) -> Self {
-        // As after `validate`, which every shape goes through before it is driven.
-        let target = Target { region: Some(region.name.to_owned()), endpoint_url: Some(region.url()) };
-        let leases = Arc::new(Ec2Provider::new(Ec2Config { targets: vec![target], ..config() }));
+        let leases = Arc::new(Ec2Provider::new(config()));
         let executor = Executor::new(leases, Arc::new(Sessions::new(Arc::clone(&region))));
         let executors = ExecutorTable::new().with_executor(executor);
         let desired = declared(&region, 1, count, changes);

@@ -1,9 +1,10 @@
 //! What is told before anything is created.
 
 use executor_api::LeaseProvider as _;
+use executor_ec2::{Ec2Config, Ec2Provider};
 use serde_json::{Value, json};
 
-use crate::bench::{group, provider, shape};
+use crate::bench::{config, group, key, persist, provider, run, shape, target};
 use crate::world::Region;
 
 async fn problems(region: &Region, changes: &Value) -> Vec<String> {
@@ -32,6 +33,20 @@ async fn what_does_not_exist_is_named_at_its_place() {
     let found = problems(&region, &json!({})).await;
     assert!(found[0].starts_with("/shape/image:"), "{found:?}");
     assert!(found[0].contains("write an image of this very region"), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_region_blinds_no_listing() {
+    let Some(region) = Region::take() else { return };
+    let driving = Ec2Provider::new(Ec2Config { targets: vec![target(&region)], ..config() });
+    let lease = persist(&driving, &key("n-0", 1), &shape(&region, &json!({}))).await;
+    let edit = group(shape(&region, &json!({ "region": "eu-cental-1" })));
+    let refused = driving.validate(&edit).await.unwrap_err();
+    assert_eq!(refused[0].pointer, "/shape/region", "{refused:?}");
+    let listing = driving.list(&run()).await.unwrap();
+    assert!(listing.complete);
+    let listed: Vec<_> = listing.leases.iter().map(|one| &one.lease.lease_id).collect();
+    assert_eq!(listed, [&lease.lease_id]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
