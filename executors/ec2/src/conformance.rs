@@ -12,6 +12,7 @@ pub mod sessions;
 pub mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -81,12 +82,19 @@ pub fn template(shape: Value) -> NodeTemplate {
 /// After how many seconds the provider gives a launch up by itself: the limit of one call in [`config`].
 const GIVEN_UP: f64 = 3.0;
 
+/// How an answer comes that cannot be read: none, half of one, one that seems to end there, none of its text, broken
+/// text, and the error page of something in between.
+const UNREADABLE: [&str; 6] = ["drop", "cut", "short", "empty", "garbage", "page"];
+
 /// A region of the world with the provider under test on it.
 pub struct Ec2Harness {
     region: Arc<Region>,
     sessions: Sessions,
     timer: TokioTimer,
     secret: SecretFile,
+    /// In which of its ways each fault happens.
+    way: usize,
+    ways: Arc<AtomicUsize>,
 }
 
 impl Ec2Harness {
@@ -95,11 +103,20 @@ impl Ec2Harness {
     /// # Panics
     /// There is no world.
     pub fn new() -> Self {
+        Self::in_way(0, &Arc::default())
+    }
+
+    /// The same, where each fault that can happen in several ways (no answer, half of one, a broken one) happens in
+    /// this one of them, counted from 0. The most ways that any fault asked for has are told to `ways`.
+    ///
+    /// # Panics
+    /// There is no world.
+    pub fn in_way(way: usize, ways: &Arc<AtomicUsize>) -> Self {
         let region = Arc::new(Region::take().expect("there is a world, as was asked before"));
         Self::calm(&region);
         let sessions = Sessions::new(Arc::clone(&region));
         let timer = TokioTimer::starting_at(SystemTime::now());
-        Self { region, sessions, timer, secret: SecretFile::new() }
+        Self { region, sessions, timer, secret: SecretFile::new(), way, ways: Arc::clone(ways) }
     }
 
     /// How EC2 is on a good day: nothing is there at once, and addresses are used again.
@@ -116,6 +133,12 @@ impl Ec2Harness {
 
     fn fault(&self, rule: &Value) {
         self.region.faults(&json!([rule]));
+    }
+
+    /// A fault in one of its ways.
+    fn one_of(&self, rules: &[Value]) {
+        self.ways.fetch_max(rules.len(), Ordering::Relaxed);
+        self.fault(&rules[self.way % rules.len()]);
     }
 }
 
@@ -188,10 +211,9 @@ impl Harness for Ec2Harness {
 
     async fn inject(&self, fault: Injection) -> Result<(), CannotInject> {
         match fault {
-            Injection::LoseCreateAnswer => {
-                self.fault(&json!({ "action": "RunInstances", "when": "after", "kind": "drop" }));
-            }
-            Injection::SwallowCreate => self.fault(&json!({ "action": "RunInstances", "kind": "drop" })),
+            Injection::LoseCreateAnswer => self.one_of(&launches(&UNREADABLE, "after")),
+            // Whatever stands before EC2 may have words of its own.
+            Injection::SwallowCreate => self.one_of(&launches(&["drop", "empty", "page"], "before")),
             Injection::LandCreateLate => {
                 self.fault(&json!({ "action": "RunInstances", "kind": "delay", "s": GIVEN_UP + 0.3 }));
             }
@@ -201,13 +223,15 @@ impl Harness for Ec2Harness {
             Injection::LoseStartAnswer => {
                 self.sessions.lose_next_answer();
             }
-            Injection::FailReads => self.fault(&unreadable(0)),
+            Injection::FailReads => self.one_of(&reads(0)),
             Injection::HalveListing => {
                 self.region.config(&json!({ "page": 2 }));
-                self.fault(&unreadable(1));
+                self.one_of(&reads(1));
             }
             Injection::GarbleCreate => {
-                self.fault(&json!({ "action": "RunInstances", "kind": "error", "code": "SomethingNew" }));
+                let mut rules = launches(&["error", "garbage", "empty"], "before");
+                rules[0]["code"] = json!("SomethingNew");
+                self.one_of(&rules);
             }
             Injection::WithholdEndpoint => self.region.config(&json!({ "pending_s": 3600.0 })),
             Injection::ExpireCredentials => {
@@ -254,7 +278,21 @@ impl Harness for Ec2Harness {
     }
 }
 
-/// Reads fail from the one after `skip` on.
+/// The next launch comes to this: before it is acted upon, or after.
+fn launches(kinds: &[&str], when: &str) -> Vec<Value> {
+    let rules = kinds.iter().map(|kind| json!({ "action": "RunInstances", "when": when, "kind": kind }));
+    rules.collect()
+}
+
+/// The ways in which reads fail from the one after `skip` on.
+fn reads(skip: u32) -> Vec<Value> {
+    let broken = UNREADABLE.iter().map(|kind| {
+        json!({ "action": "DescribeInstances", "when": "after", "kind": kind, "skip": skip, "times": -1 })
+    });
+    std::iter::once(unreadable(skip)).chain(broken).collect()
+}
+
+/// Reads fail from the one after `skip` on, and EC2 says so.
 fn unreadable(skip: u32) -> Value {
     json!({ "action": "DescribeInstances", "kind": "error", "status": 500, "code": "InternalError",
             "skip": skip, "times": -1 })
