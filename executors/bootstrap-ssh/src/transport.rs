@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use bootstrap_hosted::host::script::ScriptHost;
 use bootstrap_hosted::{Connection, HostError, Transport};
 use executor_api::{Endpoint, ProviderName, SpecProblem};
-use russh::client::{self, Handler};
+use russh::client::{self, DisconnectReason, Handler};
 use russh::keys::{PublicKey, PublicKeyOrCertificate};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::auth;
+use crate::auth::{self, Farewell};
 use crate::hostkey::{HostKey, fingerprint_of, pin_of};
 use crate::runner::SshRunner;
 use crate::settings::SshConnect;
@@ -21,11 +21,12 @@ use crate::settings::SshConnect;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SshTransport {}
 
-/// Compares the host's key with the one that it must show, and remembers what it showed.
+/// Compares the host's key with the one that it must show, and remembers what it showed and how it took its leave.
 #[derive(Debug)]
 struct Doorkeeper {
     expected: Option<HostKey>,
     shown: Arc<Mutex<Option<PublicKey>>>,
+    farewell: Farewell,
 }
 
 impl Handler for Doorkeeper {
@@ -36,6 +37,16 @@ impl Handler for Doorkeeper {
         let PublicKeyOrCertificate::PublicKey { key, .. } = shown else { return Ok(false) };
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
         Ok(self.expected.as_ref().is_none_or(|expected| expected.matches(key)))
+    }
+
+    async fn disconnected(&mut self, reason: DisconnectReason<russh::Error>) -> Result<(), russh::Error> {
+        match reason {
+            DisconnectReason::ReceivedDisconnect(said) => {
+                self.farewell.set(said);
+                Ok(())
+            }
+            DisconnectReason::Error(error) => Err(error),
+        }
     }
 }
 
@@ -85,7 +96,9 @@ async fn enter(
     let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await;
     let stream = stream.map_err(|error| HostError::Unreachable(format!("{endpoint}: {error}")))?;
     let shown = Arc::new(Mutex::new(None));
-    let doorkeeper = Doorkeeper { expected: expected.clone(), shown: Arc::clone(&shown) };
+    let farewell = Farewell::default();
+    let doorkeeper =
+        Doorkeeper { expected: expected.clone(), shown: Arc::clone(&shown), farewell: farewell.clone() };
     let connected = client::connect_stream(Arc::new(config), stream, doorkeeper).await;
     let shown = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut handle =
@@ -93,7 +106,7 @@ async fn enter(
     let Some(shown) = shown else {
         return Err(HostError::WrongHost(format!("{endpoint} showed no host key")));
     };
-    auth::log_in(&mut handle, endpoint, settings).await?;
+    auth::log_in(&mut handle, &farewell, endpoint, settings).await?;
     // The pin is who the host is; it was compared already if there was something to compare it with.
     let pin = pin_of(&shown);
     let host = ScriptHost::install(SshRunner::new(handle)).await?;

@@ -7,6 +7,8 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use bootstrap_hosted::{HostError, Transport as _};
+use bootstrap_ssh::SshTransport;
 use executor_api::{ExecutorErrorKind, NodeObservation, RejectReason};
 use serde_json::{Value, json};
 use sshd::SshWorld;
@@ -110,6 +112,73 @@ async fn an_rsa_key_is_as_good_as_any() {
     let (boot, key) = (world.instance(), attempt());
     start(&boot, &world, &key, &json!({ "steps": [["true"]] })).await.unwrap();
     Attached::to(&boot, &key).heard.joined().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_key_that_the_host_knows_is_found_among_the_agents() {
+    if !sshd::has_agent("the_key_that_the_host_knows_is_found_among_the_agents") {
+        return;
+    }
+    let Some(world) = SshWorld::by_agent().await else { return };
+    for name in ["stranger", "other", "user_key"] {
+        sshd::add_to_agent(&world.key(name));
+    }
+    let (boot, key) = (world.instance(), attempt());
+    start(&boot, &world, &key, &lives()).await.unwrap();
+    until(|| (runners(&key) == 1).then_some(())).await.expect("the program never ran");
+    cancel(&boot, &key).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_with_more_keys_than_the_host_looks_at_is_a_refusal_that_says_what_to_do() {
+    let own = "an_agent_with_more_keys_than_the_host_looks_at_is_a_refusal_that_says_what_to_do";
+    if !sshd::has_agent(own) {
+        return;
+    }
+    let Some(mut world) = SshWorld::by_agent().await else { return };
+    world.denied_for = Duration::from_millis(500);
+    for n in 0..8 {
+        sshd::add_to_agent(&world.key(&format!("stranger{n}")));
+    }
+    let (boot, key) = (world.instance(), attempt());
+    start(&boot, &world, &key, &lives()).await.unwrap();
+    let attached = Attached::to(&boot, &key);
+    let reason = attached.heard.failed().await;
+    for part in ["6 of the agent's 8 keys", "Too many authentication failures", "`boot/connect/key`"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    let tried = |o: &NodeObservation| matches!(o, NodeObservation::BootstrapProgress { phase, .. } if phase.contains("trying"));
+    assert!(attached.heard.all().iter().any(tried), "a host may learn of the key yet");
+    cancel(&boot, &key).await.unwrap();
+}
+
+/// Breaks connections after ever more bytes, as far as the login goes.
+async fn a_connect_breaks_at_any_moment(world: &SshWorld) {
+    let settings = world.connect_settings();
+    for bytes in (100..4000).step_by(300) {
+        world.break_after(bytes);
+        let broken = SshTransport::default().connect(&world.endpoint(), &settings, None).await;
+        let harmless = matches!(broken, Err(HostError::Unreachable(_) | HostError::Broken(_)));
+        assert!(harmless, "after {bytes} bytes: {broken:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_breaks_is_no_refusal() {
+    let Some(world) = SshWorld::new().await else { return };
+    a_connect_breaks_at_any_moment(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_by_agent_that_breaks_is_no_refusal() {
+    if !sshd::has_agent("a_login_by_agent_that_breaks_is_no_refusal") {
+        return;
+    }
+    let Some(world) = SshWorld::by_agent().await else { return };
+    for name in ["stranger", "user_key"] {
+        sshd::add_to_agent(&world.key(name));
+    }
+    a_connect_breaks_at_any_moment(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

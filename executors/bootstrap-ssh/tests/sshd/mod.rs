@@ -13,12 +13,14 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bootstrap_hosted::{HostedBootstrapper, HostedConfig};
-use bootstrap_ssh::SshTransport;
+use bootstrap_ssh::{SshConnect, SshTransport};
 use executor_api::{Bootstrapper, Endpoint, EndpointAuth, SecretRef};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -53,6 +55,8 @@ pub struct SshWorld {
     pub denied_for: Duration,
     /// The account to log in to.
     pub account: String,
+    /// Whether the lease's endpoint names a key.
+    pub with_key: bool,
     /// An account that was made for this world alone.
     scratch: Option<Scratch>,
 }
@@ -117,6 +121,19 @@ impl SshWorld {
         Some(world)
     }
 
+    /// A server whose lease names no key, so that the agent's are used.
+    pub async fn by_agent() -> Option<Self> {
+        let mut world = Self::new().await?;
+        world.with_key = false;
+        world.connect = json!({ "user": world.account, "agent": true });
+        Some(world)
+    }
+
+    /// How to get in, as the bootstrapper reads it.
+    pub fn connect_settings(&self) -> SshConnect {
+        serde_json::from_value(self.connect.clone()).unwrap()
+    }
+
     /// A server that is reached directly. Blocks until it answers.
     pub fn without_cable() -> Self {
         let mut world = Self::prepared("");
@@ -158,6 +175,7 @@ impl SshWorld {
             connect: json!({}),
             denied_for: Duration::from_secs(90),
             account: own_account(),
+            with_key: true,
             scratch: None,
         }
     }
@@ -188,6 +206,11 @@ impl SshWorld {
     /// Breaks every connection there is.
     pub fn cut(&self) {
         self.cable.as_ref().expect("this world has a cable").cut();
+    }
+
+    /// Lets so many bytes through to the host, and then breaks.
+    pub fn break_after(&self, bytes: u64) {
+        self.cable.as_ref().expect("this world has a cable").bytes.store(bytes, Ordering::SeqCst);
     }
 
     /// Stops the server itself; its connections live on, as with any restart of the service.
@@ -233,10 +256,11 @@ impl World for SshWorld {
 
     fn endpoint(&self) -> Endpoint {
         let key = SecretRef::FromFile(self.dir.path().join("user_key"));
+        let auth = EndpointAuth::Key { user: self.account.clone(), key };
         Endpoint {
             host: "127.0.0.1".into(),
             port: self.cable.as_ref().map_or(self.port, |cable| cable.port),
-            auth: EndpointAuth::Key { user: self.account.clone(), key },
+            auth: if self.with_key { auth } else { EndpointAuth::None },
             ports: [].into(),
         }
     }
@@ -253,10 +277,45 @@ impl Drop for SshWorld {
     }
 }
 
+/// Runs a test of this file anew in a process that knows an agent without keys; `true` in that process itself. Nothing
+/// is run without a server.
+pub fn has_agent(test: &str) -> bool {
+    const MARK: &str = "TEST_HAS_AGENT";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    if !is_there() {
+        return false;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("agent");
+    let mut agent = Command::new("ssh-agent");
+    agent.arg("-D").arg("-a").arg(&socket).stdout(Stdio::null());
+    let mut agent = agent.spawn().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while !socket.exists() && Instant::now() < end {
+        std::thread::yield_now();
+    }
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", "--nocapture", test]).env("SSH_AUTH_SOCK", &socket).env(MARK, "1");
+    let ended = again.status();
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    assert!(ended.unwrap().success(), "{test} failed in the process that has an agent");
+    false
+}
+
+/// Gives a key to the agent of this process.
+pub fn add_to_agent(key: &Path) {
+    assert!(Command::new("ssh-add").arg("-q").arg(key).status().unwrap().success());
+}
+
 /// Carries connections to a port until it is cut; new ones are carried again.
 struct Cable {
     port: u16,
     cut: watch::Sender<u64>,
+    /// How many bytes every connection carries to the host.
+    bytes: Arc<AtomicU64>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -265,20 +324,27 @@ impl Cable {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let own = listener.local_addr().unwrap().port();
         let (cut, cuts) = watch::channel(0);
+        let bytes = Arc::new(AtomicU64::new(u64::MAX));
+        let limit = Arc::clone(&bytes);
         let task = tokio::spawn(async move {
             while let Ok((mut near, _)) = listener.accept().await {
                 let mut cuts = cuts.clone();
                 cuts.mark_unchanged();
+                let limit = limit.load(Ordering::SeqCst);
                 tokio::spawn(async move {
                     let Ok(mut far) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+                    let (from_near, mut to_near) = near.split();
+                    let (mut from_far, mut to_far) = far.split();
+                    let mut from_near = from_near.take(limit);
                     tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = tokio::io::copy(&mut from_near, &mut to_far) => {}
+                        _ = tokio::io::copy(&mut from_far, &mut to_near) => {}
                         _ = cuts.changed() => {}
                     }
                 });
             }
         });
-        Self { port: own, cut, task }
+        Self { port: own, cut, bytes, task }
     }
 
     fn cut(&self) {
