@@ -292,7 +292,7 @@ fn quiesce_wants_nobody_to_write() {
         quiesce(),
         "send w2: suspend-io r2",
         |run| run.world.resource_mut("w1", "r1").suspended.user = Some(false),
-        expect!["halt (w1: suspend-io r1 for 600s: reported done, but r1 may be written on w1)"],
+        expect!["halt (w1: suspend-io r1 for 598s: reported done, but r1 may be written on w1)"],
     );
     let mut run = Run::new(IoPolicy::Quiesce { suspend_for: None });
     run.until("enter DisconnectDRBD");

@@ -85,7 +85,7 @@ fn with_suspended_io_the_plan_completes() {
         v1: pin
         v2: pin
         w1: suspend-io r1 for 600s
-        w2: suspend-io r2 for 600s
+        w2: suspend-io r2 for 599s
         w1: disconnect r1 from w2
         w2: disconnect r1 from w1
         w1: disconnect r2 from w2

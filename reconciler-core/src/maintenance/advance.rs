@@ -1,8 +1,8 @@
 //! The one next step of a plan. Reads the plan, its state and what was read just now; changes nothing.
 //!
-//! The order of questions is fixed: is it over; is something under way; have copies diverged; is the lock ours;
-//! is an outcome unsettled; only then the phase or the rung. One operation is out at a time, because every step
-//! waits for the pending one.
+//! The order of questions is fixed: is it over; is something under way; have copies diverged; has I/O stood still
+//! for too long; is the lock ours; is an outcome unsettled; only then the phase or the rung. One operation is out at
+//! a time, because every step waits for the pending one.
 //!
 //! `forward` has the phases, `resume` the gated reconnect that both directions share, `ladder` what follows
 //! a halt, `rollback` the way back, `lease` the lock, `deed` how operations are sent once.
@@ -62,7 +62,11 @@ fn next(look: Look<'_>) -> Next {
             return Ok(frozen(look, open));
         }
     }
-    divergence(look)?;
+    let unreadable = divergence(look)?;
+    overdue(look)?;
+    if let Some(step) = unreadable {
+        return Ok(step);
+    }
     match &state.recovery {
         Recovery::Forward | Recovery::Retry | Recovery::Resumed => {
             // Once replication is back the shortest way out is the end of the plan.
@@ -75,9 +79,6 @@ fn next(look: Look<'_>) -> Next {
                 lease::ours(look)?;
             }
             settled(look)?;
-            if state.io_suspended_until.is_some_and(|until| until <= look.now) {
-                return Ok(Step::halt(HaltReason::SuspensionExceeded));
-            }
             fenced(look)?;
             forward::step(look)
         }
@@ -98,9 +99,10 @@ fn next(look: Look<'_>) -> Next {
 }
 
 /// Copies that have diverged, or (while they are apart) storage that does not answer: for a person, in this pass.
-fn divergence(look: Look<'_>) -> Result<(), Box<Step>> {
+/// A step where a reading is no ground to decide on.
+fn divergence(look: Look<'_>) -> Result<Option<Step>, Box<Step>> {
     if !look.state.hold_placed || look.state.hold_lifted {
-        return Ok(());
+        return Ok(None);
     }
     let verdict = sync::not_diverged(look);
     let findings = verdict.findings();
@@ -111,14 +113,33 @@ fn divergence(look: Look<'_>) -> Result<(), Box<Step>> {
             // A torn or old reading may hide that they have diverged: nothing is decided on it, it is read again.
             let (gate, findings) = ("divergence watch".to_owned(), findings.to_vec());
             let why = Why::Unproved { gate, findings };
-            return Err(Box::new(Step { act: Act::Wait { until: None }, why }));
+            return Ok(Some(Step { act: Act::Wait { until: None }, why }));
         }
         Some(FindingKind::Stale | FindingKind::Negative) | None => false,
     };
     if for_a_person {
         return Err(Box::new(escalate(look, HaltReason::World(findings.to_vec()))));
     }
-    Ok(())
+    Ok(None)
+}
+
+/// I/O stands still for no longer than the plan allows, whatever else can or cannot be read. On the forward path the
+/// end of that time halts. What follows a halt may take as long again, with no new suspension in it; then a person is
+/// asked, whose reply begins the time anew.
+fn overdue(look: Look<'_>) -> Result<(), Box<Step>> {
+    let Some(until) = look.state.io_suspended_until.filter(|until| *until <= look.now) else { return Ok(()) };
+    let step = match look.state.recovery {
+        Recovery::Forward | Recovery::Retry | Recovery::Resumed => Step::halt(HaltReason::SuspensionExceeded),
+        Recovery::Halted(_) | Recovery::Dwell { .. } | Recovery::Rollback(_) => {
+            let again = look.plan.io.suspend_for().and_then(|limit| until.checked_add(limit));
+            if again.is_some_and(|again| look.now < again) {
+                return Ok(());
+            }
+            escalate(look, HaltReason::SuspensionExceeded)
+        }
+        Recovery::RevertedSafe | Recovery::Escalated => return Ok(()),
+    };
+    Err(Box::new(step))
 }
 
 /// Copies are or may be apart: what cannot be read about them cannot be waited for.

@@ -151,7 +151,7 @@ fn change(
     now: SystemTime,
 ) -> Result<(), StepRefused> {
     if let Move::TakeReply { reply, by } = step {
-        take_reply(state, reply, by, now);
+        take_reply(plan, state, reply, by, now);
         return Ok(());
     }
     thawed(state)?;
@@ -222,9 +222,10 @@ fn change(
             state.connect_deadline = None;
             state.ended.retain(|ended| !is_of_a_round(&ended.effect));
         }
-        Move::Dwell { until } => {
-            if let Recovery::Halted(reason) = &state.recovery {
+        Move::Dwell { until, links } => {
+            if let Recovery::Halted(reason) | Recovery::Dwell { reason, .. } = &state.recovery {
                 state.recovery = Recovery::Dwell { until: *until, reason: reason.clone() };
+                state.link_failures.clone_from(links);
             }
         }
         Move::Retry => {
@@ -284,7 +285,7 @@ fn follows(from: Phase, to: Phase) -> Result<(), StepRefused> {
     if next == Some(&to) { Ok(()) } else { Err(StepRefused::OutOfOrder { from, to }) }
 }
 
-fn take_reply(state: &mut PlanState, reply: &Reply, by: &Person, now: SystemTime) {
+fn take_reply(plan: &BondFlipPlan, state: &mut PlanState, reply: &Reply, by: &Person, now: SystemTime) {
     let sequence = state.escalations;
     state.replies.push(Recorded { sequence, answer: reply.answer, by: by.clone() });
     state.escalation = None;
@@ -294,6 +295,12 @@ fn take_reply(state: &mut PlanState, reply: &Reply, by: &Person, now: SystemTime
     state.settles = 0;
     state.connect_rounds = 0;
     state.fresh_from = now;
+    state.link_failures.clear();
+    if state.io_suspended_until.is_some() {
+        // Whoever replies lets I/O stand still for as long again, and no longer.
+        state.io_suspended_until =
+            plan.io.suspend_for().and_then(|limit| now.checked_add(limit)).or(Some(now));
+    }
     let replied = HaltReason::Replied(reply.answer);
     match reply.answer {
         Answer::LookAgain => state.recovery = Recovery::Halted(replied),

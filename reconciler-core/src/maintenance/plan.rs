@@ -19,6 +19,16 @@ pub enum IoPolicy {
     Continue,
 }
 
+impl IoPolicy {
+    /// For how long I/O may be suspended, where it may be at all.
+    pub fn suspend_for(&self) -> Option<Duration> {
+        match self {
+            Self::Quiesce { suspend_for } => *suspend_for,
+            Self::Continue => None,
+        }
+    }
+}
+
 /// How long things may take and how often they are tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pace {

@@ -12,7 +12,7 @@ use executor_api::host::{
 use serde::{Deserialize, Serialize};
 
 use crate::maintenance::escalation::{Answer, Escalation};
-use crate::maintenance::step::{Effect, HaltReason};
+use crate::maintenance::step::{Effect, HaltReason, LinkFailures};
 use crate::maintenance::verdict::Proof;
 
 /// The forward path. A plan in recovery keeps the phase in which it stopped.
@@ -248,6 +248,9 @@ pub struct PlanState {
     pub bond_originals: BTreeMap<HostName, BondOriginal>,
     /// Bonds as they were last read back and found right.
     pub verified_bonds: BTreeMap<HostName, BondReading>,
+    /// How often each link had failed when the dwell began.
+    #[serde(default)]
+    pub link_failures: LinkFailures,
     /// Hosts whose bond was sent a change.
     pub touched_bonds: BTreeSet<HostName>,
     /// Machines before the first change. An entry is never overwritten.
@@ -326,6 +329,7 @@ impl PlanState {
             targets: None,
             bond_originals: BTreeMap::new(),
             verified_bonds: BTreeMap::new(),
+            link_failures: BTreeMap::new(),
             touched_bonds: BTreeSet::new(),
             vm_originals: BTreeMap::new(),
             placed: false,

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::SystemTime;
 
 use executor_api::host::{
-    BondOriginal, BondReading, FenceValue, GateToken, HostName, HostOperation, HostOperationId, LeaseRecord,
-    RecordVersion, ResourceName, VmName, VmOperation, VmOriginal,
+    BondOriginal, BondReading, FenceValue, GateToken, HostAction, HostName, HostOperation, HostOperationId,
+    InterfaceName, LeaseRecord, RecordVersion, ResourceName, VmName, VmOperation, VmOriginal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -95,9 +95,15 @@ impl Effect {
     }
 }
 
-/// Gates differ from round to round and are no part of the deed; the words leave them out.
+/// Gates differ from round to round and are no part of the deed; the words leave them out. Neither is what is left of
+/// the time for which I/O may stand still.
 fn same_host_action(one: &HostOperation, two: &HostOperation) -> bool {
-    one.action.to_string() == two.action.to_string()
+    match (&one.action, &two.action) {
+        (HostAction::SuspendIo { resource: one, .. }, HostAction::SuspendIo { resource: two, .. }) => {
+            one == two
+        }
+        (one, two) => one.to_string() == two.to_string(),
+    }
 }
 
 impl fmt::Display for Effect {
@@ -117,6 +123,9 @@ impl fmt::Display for Effect {
         }
     }
 }
+
+/// By host and member, how often a link has failed, as its bond counts.
+pub type LinkFailures = BTreeMap<HostName, BTreeMap<InterfaceName, Option<u32>>>;
 
 /// A change of the plan's own record that touches nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,6 +181,9 @@ pub enum Move {
     Dwell {
         /// Until then.
         until: SystemTime,
+        /// How often each link has failed so far. One that fails no more meanwhile has settled.
+        #[serde(default)]
+        links: LinkFailures,
     },
     /// Try the phase again.
     Retry,

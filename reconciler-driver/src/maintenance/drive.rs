@@ -8,7 +8,7 @@ use executor_api::host::{LeaseHolder, LeaseRecord};
 use reconciler_core::maintenance::gate::{self, Look};
 use reconciler_core::maintenance::{
     Act, Applied, BondFlipPlan, Folded, Observed, Person, PlanObservation, PlanProblem, PlanState, Recovery,
-    Reply, ReplyRefused, Step, StepRefused, Verdict, advance, apply, fold, respond,
+    Reply, ReplyRefused, Step, StepRefused, Verdict, advance, apply, fold, respond, restarted,
 };
 
 use super::hands::Hands;
@@ -151,7 +151,8 @@ impl MaintenanceDriver {
         Ok(driver)
     }
 
-    /// Takes up what was stored. An operation that was under way has an unknown outcome now.
+    /// Takes up what was stored. An operation that was under way has an unknown outcome now, and no stored wait is
+    /// longer than its configured maximum from now on, wherever the clock was set meanwhile.
     pub fn resume(mut start: Start) -> Result<Self, MaintenanceError> {
         let record = start
             .store
@@ -159,6 +160,9 @@ impl MaintenanceDriver {
             .map_err(|error| MaintenanceError::Load(Box::new(error)))?
             .ok_or(MaintenanceError::NotFiled)?;
         let mut driver = Self::new(start, record);
+        let now = driver.hands.timer.now();
+        let PlanRecord { plan, state, .. } = &mut driver.record;
+        restarted(plan, state, now);
         if let Some(pending) = &driver.record.state.pending {
             let id = pending.effect.id();
             let line = format!("taken up after a restart; what became of {id} is not known");

@@ -9,6 +9,7 @@ use executor_api::host::{
     FenceValue, Fingerprint, HostName, HostOperationId, LeaseWatch, ResourceName, Takeover,
 };
 use executor_host_fake::Naming;
+use reconciler_core::maintenance::gate::bond;
 use reconciler_core::maintenance::{Answer, Effect, HaltReason, PlanState, Proof, Recovery};
 
 use crate::model::Model;
@@ -107,7 +108,9 @@ impl Model {
                 now.boot_id = format!("{node}-{}", now.boot_id);
                 now == *verified
             });
-            (node, verified.mode.to_string(), same).hash(hash);
+            let counted = self.world.bond(node).map(|now| bond::link_failures(&now));
+            let settled = state.link_failures.get(node).map(|then| Some(then) == counted.as_ref());
+            (node, verified.mode.to_string(), same, settled).hash(hash);
         }
         (&state.touched_bonds, state.placed, &state.disconnected, &state.reconnected, &state.drained)
             .hash(hash);

@@ -215,6 +215,11 @@ pub(crate) fn quiet_first(look: Look<'_>, whole: &BTreeSet<ResourceName>) -> Res
         return Err(Box::new(Step::halt(HaltReason::Refused(what))));
     };
     identical_before(look, whole)?;
+    // One bound for all of them, from the first on. Once it is over, only a person's reply begins another.
+    let left = look.state.io_suspended_until.map_or(Some(limit), |until| until.duration_since(look.now).ok());
+    let Some(limit) = left.filter(|left| !left.is_zero()) else {
+        return Err(Box::new(Step::halt(HaltReason::SuspensionExceeded)));
+    };
     let what = format!("{resource} may be written on {node}");
     let action = HostAction::SuspendIo { resource, limit };
     Err(Box::new(deed::host(look, &node, action, Patience::None, what)?))
@@ -304,12 +309,18 @@ fn flip(look: Look<'_>, which: usize, next: Phase) -> Next {
         return Ok(Step::halt(HaltReason::Refused("the targets were never recorded".to_owned())));
     };
     let node = &targets[which];
-    let others = targets.iter().filter(|other| *other != node);
-    require(look, "bond gate", bond::as_verified(look, others), OnNo::Halt)?;
+    others_whole(look, node)?;
     match turn(look, node, &look.plan.to)? {
         Some(step) => Ok(step),
         None => Ok(enter(next, &format!("{node} verified {}", look.plan.to))),
     }
+}
+
+/// Every other bond is as it was verified: one bond at a time is in transition, in either direction.
+pub(crate) fn others_whole(look: Look<'_>, node: &HostName) -> Result<(), Box<Step>> {
+    let others = look.plan.nodes.iter().filter(|other| *other != node);
+    require(look, "bond gate", bond::as_verified(look, others), OnNo::Halt)?;
+    Ok(())
 }
 
 /// Brings one host's bond into a mode: `None` once that was read back and recorded.

@@ -4,20 +4,50 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use executor_api::host::ResourceName;
+use executor_api::host::{HostName, ResourceName};
 
 use crate::maintenance::advance::{Next, lease, resume, settled, spaced};
 use crate::maintenance::escalation::{Answer, escalate};
 use crate::maintenance::gate::sync::{Demand, Wire};
-use crate::maintenance::gate::{Look, storage, sync};
+use crate::maintenance::gate::{Gathering, Look, bond, storage, sync};
 use crate::maintenance::state::{Phase, RollbackStage};
 use crate::maintenance::step::{Act, HaltReason, Move, Step, Why};
 use crate::maintenance::verdict::{Finding, FindingKind, Subject, gravest};
 
 /// A halted plan lets things settle.
 pub(crate) fn settle_down(look: Look<'_>, reason: &HaltReason) -> Step {
+    dwell(look, reason.to_string())
+}
+
+fn dwell(look: Look<'_>, why: String) -> Step {
     let until = look.now.checked_add(look.plan.pace.dwell).unwrap_or(look.now);
-    Step::go(Move::Dwell { until }, reason.to_string())
+    let links =
+        |node: &HostName| Some((node.clone(), bond::link_failures(look.observed.bonds.get(node)?.value()?)));
+    let links = look.plan.nodes.iter().filter_map(links).collect();
+    Step::go(Move::Dwell { until, links }, why)
+}
+
+/// A link came and went, and nothing else about its bond is as it was not: once it has failed no more for a whole
+/// dwell, the bond as it is now is what later readings are held against. One that goes on failing is not noted, and
+/// costs a try each time the gate meets it.
+fn calmed(look: Look<'_>) -> Option<Step> {
+    for node in &look.plan.nodes {
+        let mut gathering = Gathering::new(look);
+        let reading = gathering.take_host(Subject::Bond, node, look.observed.bonds.get(node));
+        let Some(reading) = reading.filter(|reading| bond::only_flapped(look, node, reading)) else {
+            continue;
+        };
+        match look.state.link_failures.get(node) {
+            Some(then) if *then == bond::link_failures(reading) => {
+                let verify = Move::VerifyBond { node: node.clone(), reading: reading.clone() };
+                return Some(Step::go(verify, "its links have settled"));
+            }
+            Some(_) => {}
+            // Nobody counted when it stopped.
+            None => return Some(dwell(look, format!("links of {node} came and went"))),
+        }
+    }
+    None
 }
 
 /// After the dwell. Nothing is sent before its end, not even to the lock.
@@ -31,6 +61,9 @@ pub(crate) fn after(look: Look<'_>, until: SystemTime, reason: &HaltReason) -> N
         lease::ours(look)?;
     }
     settled(look)?;
+    if let Some(step) = calmed(look) {
+        return Ok(step);
+    }
     let findings = unproved(look);
     match gravest(&findings) {
         None => {}
@@ -45,7 +78,8 @@ pub(crate) fn after(look: Look<'_>, until: SystemTime, reason: &HaltReason) -> N
     }
     let tries = state.retries.saturating_add(1);
     let cap = look.plan.pace.retry_cap.saturating_add(state.retries_granted);
-    let forward = state.abort.is_none() && worth_another_try(reason);
+    let overdue = state.io_suspended_until.is_some_and(|until| until <= look.now);
+    let forward = state.abort.is_none() && !overdue && worth_another_try(reason);
     if forward && tries < cap {
         return Ok(Step::go(Move::Retry, format!("try {} of {cap}", tries.saturating_add(1))));
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::maintenance::advance::{Next, OnNo, forward, lease, require, resume};
 use crate::maintenance::gate::{Gathering, Look, bond, lock, storage, vm};
 use crate::maintenance::state::{Phase, RollbackStage};
-use crate::maintenance::step::{HaltReason, Move, Step};
+use crate::maintenance::step::{Act, HaltReason, Move, Step};
 use crate::maintenance::verdict::Subject;
 
 /// The next step of the way back.
@@ -44,17 +44,28 @@ fn revert(look: Look<'_>) -> Next {
     }
     forward::drain_both(look)?;
     forward::sheltered(look)?;
-    // The last one turned is the first one back.
-    for node in look.plan.nodes.iter().rev() {
-        if state.touched_bonds.contains(node)
-            && let Some(step) = forward::turn(look, node, &look.plan.from)?
-        {
-            return Ok(step);
-        }
+    if let Some(step) = turn_back(look)? {
+        return Ok(step);
     }
     // What was never touched must be as recorded, or the bonds are not as before.
     require(look, "bond gate", bond::as_verified(look, &look.plan.nodes), OnNo::Halt)?;
     Ok(Step::go(Move::RollBack(RollbackStage::Reconnect), "both bonds are as before the plan"))
+}
+
+/// The step that brings the next bond back; `None` once all that were touched are. One that is not whole is mended
+/// first, then the last one turned is the first one back: none is ever turned beside another that is not whole.
+fn turn_back(look: Look<'_>) -> Result<Option<Step>, Box<Step>> {
+    let touched = look.plan.nodes.iter().rev().filter(|node| look.state.touched_bonds.contains(*node));
+    let (whole, broken): (Vec<_>, Vec<_>) =
+        touched.partition(|node| bond::as_verified(look, [*node]).passed());
+    for node in broken.into_iter().chain(whole) {
+        let Some(step) = forward::turn(look, node, &look.plan.from)? else { continue };
+        if matches!(step.act, Act::Dispatch(_)) {
+            forward::others_whole(look, node)?;
+        }
+        return Ok(Some(step));
+    }
+    Ok(None)
 }
 
 /// No bond was ever sent a change, or each that was is back and recorded so.
@@ -101,7 +112,7 @@ fn proved(look: Look<'_>) -> Result<(), Box<Step>> {
 /// A reconnect that did not come about is tried again, after a pause and through all gates, as often as the plan
 /// allows.
 fn again(look: Look<'_>, step: Step) -> Step {
-    let stuck = matches!(&step.act, crate::maintenance::step::Act::Halt(HaltReason::NotConnected(_)));
+    let stuck = matches!(&step.act, Act::Halt(HaltReason::NotConnected(_)));
     if !stuck || look.state.connect_rounds.saturating_add(1) >= look.plan.pace.connect_attempts {
         return step;
     }

@@ -1,7 +1,7 @@
 //! Is a bond as it must be, are both alike, did the probe pass. Equal modes alone are no proof: a bond that
 //! lost a member has the right mode and loses every second packet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use executor_api::host::{
     BondMode, BondOriginal, BondReading, HostName, InterfaceName, LinkProbe, MemberState, MiiStatus,
@@ -79,6 +79,29 @@ pub fn reached(look: Look<'_>, node: &HostName, reading: &BondReading, mode: &Bo
         findings.push(Finding::new(FindingKind::Negative, Subject::Bond, what));
     }
     findings
+}
+
+/// The bond is not as it was verified only in what a link that came and went leaves behind: how often it failed, and
+/// which member carries. Otherwise it is the same, sound, and kept.
+pub fn only_flapped(look: Look<'_>, node: &HostName, reading: &BondReading) -> bool {
+    let still = |bond: &BondReading| {
+        let mut bond = bond.clone();
+        for member in bond.members.values_mut() {
+            member.link_failures = None;
+            member.state = MemberState::Active;
+        }
+        bond
+    };
+    look.state.verified_bonds.get(node).is_some_and(|verified| {
+        verified != reading
+            && still(verified) == still(reading)
+            && reached(look, node, reading, &verified.mode).is_empty()
+    })
+}
+
+/// How often each of its links has failed.
+pub fn link_failures(reading: &BondReading) -> BTreeMap<InterfaceName, Option<u32>> {
+    reading.members.iter().map(|(name, member)| (name.clone(), member.link_failures)).collect()
 }
 
 /// What the bond is before the plan, to return to. `None` when something of it was not reported.
