@@ -1,10 +1,11 @@
 //! Incidents drawn from a seed, for tests that want to meet what nobody thought of. The same seed and world give
-//! the same troubles on every machine and in every build: seeds that once broke something are kept by number.
+//! the same troubles on every machine and in every build: seeds that once broke something are kept by number. Kinds that
+//! came later are drawn by a call of their own, so that the older seeds still draw what they drew.
 
-use executor_api::host::{HostName, InterfaceName, ResourceName, VmName};
+use executor_api::host::{BondMode, EvictionSetting, HostName, InterfaceName, ResourceName, VmName};
 
 use crate::incident::{Incident, MigrationFate};
-use crate::spec::WorldSpec;
+use crate::spec::{VmSpec, WorldSpec};
 
 /// A stream of draws, and what of a world can be befallen.
 #[derive(Clone, Debug)]
@@ -13,11 +14,14 @@ pub struct Troubles {
     hosts: Vec<(HostName, Vec<InterfaceName>)>,
     resources: Vec<ResourceName>,
     vms: Vec<VmName>,
+    machines: Vec<VmSpec>,
 }
 
 impl Troubles {
     /// Kinds of incident among which [`incident`](Self::incident) draws.
     pub const KINDS: u64 = 20;
+    /// Kinds of incident among which [`further`](Self::further) draws.
+    pub const FURTHER: u64 = 17;
 
     /// Troubles for a world.
     pub fn new(seed: u64, world: &WorldSpec) -> Self {
@@ -26,6 +30,7 @@ impl Troubles {
             hosts: world.hosts.iter().map(|host| (host.name.clone(), host.bond.members.clone())).collect(),
             resources: world.resources.iter().map(|resource| resource.name.clone()).collect(),
             vms: world.vms.iter().map(|vm| vm.name.clone()).collect(),
+            machines: world.vms.clone(),
         }
     }
 
@@ -72,6 +77,44 @@ impl Troubles {
         })
     }
 
+    /// Something of the kinds that [`incident`](Self::incident) does not draw, as far as no data is lost by it alone.
+    pub fn further(&mut self) -> Option<Incident> {
+        let host = self.index(self.hosts.len());
+        let resource = self.index(self.resources.len());
+        let vm = self.index(self.vms.len());
+        let (host, members) = self.hosts.get(host)?.clone();
+        let interface = self.index(members.len());
+        let interface = members.get(interface)?.clone();
+        let resource = self.resources.get(resource)?.clone();
+        let vm = self.vms.get(vm)?.clone();
+        Some(match self.below(Self::FURTHER) {
+            0 => Incident::MemberLeaves { host, interface },
+            1 => Incident::HoldDeleted,
+            2 => Incident::ShieldDeleted { vm },
+            3 => {
+                let mut late = self.machines.iter().find(|machine| machine.name == vm)?.clone();
+                late.name = VmName::new(format!("{vm}-late")).ok()?;
+                Incident::Appears { vm: Box::new(late) }
+            }
+            4 => Incident::HostDies { host },
+            5 => Incident::HostReturns { host },
+            6 => Incident::ConfigurationSet { host, mode: BondMode::ActiveBackup },
+            7 => Incident::Eligible { host, eligible: self.below(2) == 0 },
+            8 => Incident::Blocked { resource, blocked: self.below(2) == 0 },
+            9 => Incident::SplitBrainAnnounced { resource, host },
+            10 => Incident::IoSuspended { resource, host, suspended: self.below(2) == 0 },
+            11 => Incident::CrashedPrimary { resource, host },
+            12 => {
+                let past_the_shield = self.below(2) == 0;
+                Incident::Migrates { vm, to: host, fate: MigrationFate::PostCopy, past_the_shield }
+            }
+            13 => Incident::Stops { vm },
+            14 => Incident::Disappears { vm },
+            15 => Incident::Redeclared { vm, setting: EvictionSetting::Unset },
+            _ => Incident::EffectiveChanged { vm, setting: EvictionSetting::Unset },
+        })
+    }
+
     fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap_or_default()
     }
@@ -94,6 +137,11 @@ mod tests {
         // `WireLoses` is drawn in two ways.
         let kinds: BTreeSet<_> = draw(7).iter().map(Incident::name).collect();
         assert_eq!(kinds.len() as u64, Troubles::KINDS - 1, "{kinds:?}");
+        let mut troubles = Troubles::new(7, &WorldSpec::pair());
+        let further: BTreeSet<_> = (0..1000).map(|_| troubles.further().unwrap().name()).collect();
+        assert_eq!(further.len() as u64, Troubles::FURTHER, "{further:?}");
+        // Only migrations are drawn by both, of another fate.
+        assert_eq!(further.intersection(&kinds).collect::<Vec<_>>(), [&"migrates"]);
     }
 
     #[test]
@@ -101,5 +149,6 @@ mod tests {
         let world =
             WorldSpec { hosts: Vec::new(), resources: Vec::new(), vms: Vec::new(), ..WorldSpec::pair() };
         assert_eq!(Troubles::new(1, &world).incident(), None);
+        assert_eq!(Troubles::new(1, &world).further(), None);
     }
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use executor_host_fake::{Fault, Scenario, TimedIncident, Troubles, Weather, WorldSpec};
 use reconciler_core::maintenance::{IoPolicy, Phase, Recovery};
+use reconciler_driver::maintenance::MemoryPlanStore;
 
 use crate::bench::Bench;
+use crate::waits::ahead;
 
 /// An end of the process: after so long or so many passes, whichever comes first.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,8 @@ struct Storm {
     incidents: Vec<TimedIncident>,
     weather: Option<Weather>,
     ends: Vec<End>,
+    /// By so much the clock is set back between an end of the process and the next start.
+    set_back: Option<Duration>,
     io: IoPolicy,
 }
 
@@ -42,7 +46,24 @@ impl Storm {
             .map(|_| End { after: Duration::from_millis(draw.below(90_000)), passes: draw.below(120) });
         let ends = ends.collect();
         let weather = Some(Weather::everything(seed, 2, Some(Duration::from_mins(5))));
-        Self { incidents, weather, ends, io }
+        Self { incidents, weather, ends, set_back: None, io }
+    }
+
+    /// The same storm and what no earlier seed drew: further incidents, and a clock that is set back. Faults of calls
+    /// are rarer in it, so that plans get as far as what befalls them late.
+    fn fouler(seed: u64) -> Self {
+        let mut storm = Self::of(seed);
+        let mut draw = Troubles::new(!seed, &WorldSpec::pair());
+        storm.incidents.truncate(1);
+        for _ in 0..=seed % 3 {
+            let at = Duration::from_millis(draw.below(60_000));
+            storm.incidents.push(TimedIncident { at, what: draw.further().unwrap() });
+        }
+        let set_back = Duration::from_secs(1 + draw.below(100_000));
+        storm.set_back = (draw.below(2) == 0).then_some(set_back);
+        let per_mille = u32::from(seed % 2 == 1);
+        storm.weather = Some(Weather::everything(seed, per_mille, Some(Duration::from_mins(5))));
+        storm
     }
 
     /// Drives through it to the end; what is forbidden panics.
@@ -58,6 +79,10 @@ impl Storm {
                 passes = passes.saturating_sub(1);
                 passes > 0
             });
+            drop(driver);
+            if let (Some(by), Some(stored)) = (self.set_back, bench.store.record()) {
+                bench.store = MemoryPlanStore::holding(ahead(&stored, by));
+            }
         }
         let mut driver = bench.start();
         bench.drive(&mut driver, Duration::from_mins(40), |_, _| {});
@@ -83,6 +108,9 @@ impl Storm {
             let mut less = self.clone();
             less.ends.remove(index);
             lighter.push(less);
+        }
+        if self.set_back.is_some() {
+            lighter.push(Self { set_back: None, ..self.clone() });
         }
         if let Some(weather) = self.weather.as_ref().filter(|weather| !weather.chances.is_empty()) {
             lighter.push(Self { weather: None, ..self.clone() });
@@ -114,6 +142,7 @@ impl Storm {
             self.incidents.iter().map(|incident| format!("at {:?} {:?}", incident.at, incident.what)),
         );
         lines.extend(self.ends.iter().map(|end| format!("the process ends after {end:?}")));
+        lines.extend(self.set_back.iter().map(|by| format!("and the clock is set back by {by:?}")));
         let chances = self.weather.iter().flat_map(|weather| &weather.chances);
         let (shown, all) = (8, chances.clone().count());
         lines.extend(
@@ -136,22 +165,56 @@ fn broken(storm: &Storm) -> Option<String> {
 
 /// Blows over one seed; a failure is told by the command that repeats it and the lightest storm that still fails.
 fn weathered(seed: u64) -> (Bench, &'static str) {
-    let storm = Storm::of(seed);
+    withstood(seed, Storm::of(seed), "in_foul_weather")
+}
+
+fn withstood(seed: u64, storm: Storm, test: &str) -> (Bench, &'static str) {
     if let Ok(blown) = catch_unwind(AssertUnwindSafe(|| storm.blow())) {
         return blown;
     }
     let storm = storm.shrunk(|storm| broken(storm).is_some());
     let told = broken(&storm).unwrap_or_default();
     panic!(
-        "seed {seed}; FIRST={seed} STORMS=1 cargo test -p reconciler-driver --test maintenance storms repeats it\n  {}\n{told}",
+        "seed {seed}; FIRST={seed} STORMS=1 cargo test -p reconciler-driver --test maintenance {test} repeats it\n  {}\n{told}",
         storm.story()
     );
 }
 
+/// How many storms, and from which seed on.
+fn storms() -> (u64, u64) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    (number("STORMS").unwrap_or(40), number("FIRST").unwrap_or(0))
+}
+
+#[test]
+fn in_fouler_weather_with_clocks_set_back_nothing_forbidden_comes_about() {
+    let (seeds, first) = storms();
+    let (mut ends, mut befell) = (BTreeMap::new(), BTreeMap::new());
+    for seed in first..first + seeds {
+        let (bench, end) = withstood(seed, Storm::fouler(seed), "in_fouler_weather");
+        *ends.entry(end).or_insert(0_u32) += 1;
+        for (incident, times) in bench.world.incidents() {
+            *befell.entry(incident).or_insert(0) += times;
+        }
+    }
+    println!("{seeds} fouler storms from seed {first}: {ends:?}\nincidents: {befell:?}");
+    if seeds >= 40 {
+        assert!(ends.contains_key("complete") && ends.contains_key("escalated"), "{ends:?}");
+        assert!(befell.contains_key("member-leaves"), "{befell:?}");
+    }
+    if seeds >= 1000 {
+        let mut draw = Troubles::new(0, &WorldSpec::pair());
+        let missing: BTreeSet<_> = (0..Troubles::FURTHER * 50)
+            .map(|_| draw.further().unwrap().name())
+            .filter(|name| !befell.contains_key(name))
+            .collect();
+        assert!(missing.is_empty(), "never befell anything in {seeds} storms: {missing:?}");
+    }
+}
+
 #[test]
 fn in_foul_weather_nothing_forbidden_comes_about() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (seeds, first) = (number("STORMS").unwrap_or(40), number("FIRST").unwrap_or(0));
+    let (seeds, first) = storms();
     let (mut ends, mut fired, mut befell) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for seed in first..first + seeds {
         let (bench, end) = weathered(seed);
