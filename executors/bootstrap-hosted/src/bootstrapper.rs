@@ -198,6 +198,7 @@ impl<T: Transport> HostedBootstrapper<T> {
             connect: boot.connect,
             pin: None,
             launch_tried: false,
+            told: 0,
             joined_at: None,
             unreachable_since: None,
             cancelled: false,

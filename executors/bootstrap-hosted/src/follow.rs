@@ -2,7 +2,7 @@
 //! launched, reads on from where it was, and tells the driver what is new. Levels, not edges: every look compares
 //! what is with what was told.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use executor_api::ObservationSink;
 use executor_probe::{Probe, Teller};
@@ -26,9 +26,6 @@ const TAIL: u64 = 4 * 1024;
 /// First and longest delay between two tries to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Reports of trouble on the way to the host are numbered below this, those of the session above it.
-const FIRST_OF_SESSION: u64 = 1000;
-
 /// How many tries in a row must fail before a node that joined counts as silent.
 const SILENT_AFTER: u32 = 3;
 
@@ -44,12 +41,12 @@ pub(crate) struct Follower<'a, T: Transport> {
     progress: Progress,
     output: OutputWatch,
     position: Position,
+    told: u64,
     told_phase: String,
     told_at: Option<Instant>,
     probed_at: Option<Instant>,
     joined: bool,
     silence: u32,
-    troubles: u64,
     denied_since: Option<Instant>,
     redactor: Redactor,
 }
@@ -81,12 +78,12 @@ impl<'a, T: Transport> Follower<'a, T> {
             progress: Progress::default(),
             output: OutputWatch::new(marker),
             position: Position::default(),
+            told: 0,
             told_phase: String::new(),
             told_at: None,
             probed_at: None,
             joined: false,
             silence: 0,
-            troubles: 0,
             denied_since: None,
             redactor,
         }
@@ -273,8 +270,10 @@ impl<'a, T: Transport> Follower<'a, T> {
             self.teller.failed(&error.to_string());
             return true;
         }
-        self.troubles = (self.troubles + 1).min(FIRST_OF_SESSION - 1);
-        self.teller.progress(self.troubles, &format!("trying to reach the host: {error}"));
+        let phase = format!("trying to reach the host: {error}");
+        if phase != self.told_phase {
+            self.tell(phase);
+        }
         false
     }
 
@@ -324,11 +323,25 @@ impl<'a, T: Transport> Follower<'a, T> {
         if phase == self.told_phase || soon {
             return;
         }
-        // How far was read only ever grows, also from one life to the next: it numbers the reports.
-        let sequence = FIRST_OF_SESSION + self.position.events + self.position.output;
-        self.teller.progress(sequence, &phase);
-        self.told_phase = phase;
+        self.tell(phase);
         self.told_at = Some(Instant::now());
+    }
+
+    /// Tells of progress or of what is in its way, in one row of rising numbers: whoever folds the reports drops one
+    /// that is not above the last. An earlier life told reports too, and another instance may have.
+    fn tell(&mut self, phase: String) {
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        // The clock is for records that have not seen the last report, the record for a clock that was set back.
+        let next = self.told.saturating_add(1).max(u64::try_from(clock).unwrap_or(u64::MAX));
+        let kept = self.boot.records.update(&self.record.attempt, |record| {
+            record.told = next.max(record.told.saturating_add(1));
+        });
+        self.told = match kept {
+            Ok(Some(record)) => record.told,
+            Ok(None) | Err(_) => next,
+        };
+        self.teller.progress(self.told, &phase);
+        self.told_phase = phase;
     }
 
     /// The last line of the output, as it may be told.

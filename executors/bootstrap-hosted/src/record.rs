@@ -25,6 +25,9 @@ pub(crate) struct SessionRecord<S> {
     pub(crate) pin: Option<String>,
     /// Whether a launch was ever sent. Until then nothing can run.
     pub(crate) launch_tried: bool,
+    /// The number of the last report of progress, so that the next is above it whoever tells it.
+    #[serde(default)]
+    pub(crate) told: u64,
     /// When the node joined.
     pub(crate) joined_at: Option<SystemTime>,
     /// When the host could not be reached for the first time since it last was: by a cancel or, before the first of

@@ -226,6 +226,59 @@ async fn an_unreachable_host_says_nothing_about_its_sessions() {
     cancel(&boot, &key).await.unwrap();
 }
 
+/// What somebody shows who folds the reports of these followings, one after the other.
+fn shown(followings: &[&Attached]) -> String {
+    let (mut last, mut shown) = (0, String::new());
+    for told in followings.iter().flat_map(|attached| attached.heard.all()) {
+        if let NodeObservation::BootstrapProgress { sequence, phase, .. } = told
+            && sequence > last
+        {
+            (last, shown) = (sequence, phase);
+        }
+    }
+    shown
+}
+
+async fn shows(followings: &[&Attached], part: &str) {
+    let level = until(|| shown(followings).contains(part).then_some(())).await;
+    assert!(level.is_some(), "never shown: {part}; shown at last: {}", shown(followings));
+}
+
+#[tokio::test]
+async fn trouble_in_the_middle_of_a_step_is_told_and_so_is_its_end_to_the_next_driver_too() {
+    let world = LocalWorld::new().await.unwrap();
+    let (boot, key) = (world.instance(), attempt());
+    let settings =
+        json!({ "steps": [support::sh("echo installing; exec sleep 4321")], "stop": { "grace": "1s" } });
+    start(&boot, &world, &key, &settings).await.unwrap();
+    let break_off = || {
+        world.faults.unreachable.store(true, Ordering::SeqCst);
+        world.faults.lose_answers.store(1, Ordering::SeqCst);
+    };
+    let first = Attached::to(&boot, &key);
+    shows(&[&first], "step 1 of 1").await;
+    break_off();
+    shows(&[&first], "trying to reach the host").await;
+    world.faults.unreachable.store(false, Ordering::SeqCst);
+    shows(&[&first], "installing").await;
+    first.stop();
+    // Another driver, whose clock is behind what was told before.
+    let record = world.dir.path().join("records").join(key.run.uid()).join("web-0/a1.json");
+    let mut kept: Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+    let ahead = kept["told"].as_u64().unwrap() + 86_400_000;
+    kept["told"] = ahead.into();
+    std::fs::write(&record, kept.to_string()).unwrap();
+    world.faults.unreachable.store(true, Ordering::SeqCst);
+    let second = Attached::to(&world.instance(), &key);
+    shows(&[&first, &second], "trying to reach the host").await;
+    world.faults.unreachable.store(false, Ordering::SeqCst);
+    shows(&[&first, &second], "installing").await;
+    let above = |o: &NodeObservation| matches!(o, NodeObservation::BootstrapProgress { sequence, .. } if *sequence > ahead);
+    assert!(second.heard.all().iter().all(above), "{:#?}", second.heard.all());
+    world.faults.lose_answers.store(0, Ordering::SeqCst);
+    cancel(&boot, &key).await.unwrap();
+}
+
 #[tokio::test]
 async fn silence_after_the_join_is_suspicion_and_its_end_is_told() {
     let world = LocalWorld::new().await.unwrap();

@@ -166,6 +166,11 @@ impl Attached {
         Self { heard, task }
     }
 
+    /// Ends the following; what was heard stays.
+    pub fn stop(&self) {
+        self.task.abort();
+    }
+
     pub async fn over(&self) -> bool {
         until(|| self.task.is_finished().then_some(())).await.is_some()
     }
