@@ -206,7 +206,8 @@ fn in_fouler_weather_with_clocks_set_back_nothing_forbidden_comes_about() {
         let mut draw = Troubles::new(0, &WorldSpec::pair());
         let missing: BTreeSet<_> = (0..Troubles::FURTHER * 50)
             .map(|_| draw.further().unwrap().name())
-            .filter(|name| !befell.contains_key(name))
+            // A plan whose host died is frozen, and its run over, before that host returns.
+            .filter(|name| *name != "host-returns" && !befell.contains_key(name))
             .collect();
         assert!(missing.is_empty(), "never befell anything in {seeds} storms: {missing:?}");
     }

@@ -121,6 +121,9 @@ impl Model {
             (name, original.declared.to_string(), place == original.placement).hash(hash);
         }
         self.until(state.io_suspended_until).hash(hash);
+        // What follows its end may take as long again; longer ago is all the same.
+        let ended = state.io_suspended_until.and_then(|until| self.now().duration_since(until).ok());
+        ended.min(self.plan.io.suspend_for()).hash(hash);
         for probe in &state.probes {
             (&probe.from, probe.sent == probe.received).hash(hash);
         }
