@@ -135,6 +135,17 @@ pub enum StoreError {
         /// What was found.
         finding: String,
     },
+    /// The file is not there or is empty, and its log is left: the newest changes are in there, and count for nothing
+    /// without the file.
+    #[error(
+        "the log {path}-wal is there and its state file {path} is missing or empty; nothing was changed: put that very \
+         file back beside its log, or rebuild the state with --adopt, which moves the log aside",
+        path = path.display()
+    )]
+    LogAlone {
+        /// The file.
+        path: PathBuf,
+    },
     /// Another program reads the file and does not end: what it may lose cannot be told from what is on the disk.
     #[error("the state file {} is being read by another program; close that one, then start again", path.display())]
     Read {
@@ -181,7 +192,9 @@ impl StoreError {
     pub fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode;
         match self {
-            Self::Damaged { .. } | Self::Incomplete { .. } | Self::Value { .. } => true,
+            Self::Damaged { .. } | Self::Incomplete { .. } | Self::Value { .. } | Self::LogAlone { .. } => {
+                true
+            }
             Self::Open { source, .. } | Self::Sql { source, .. } => match source.sqlite_error_code() {
                 // Without a code a value is not of the kind that is stored there.
                 Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) | None => true,

@@ -6,7 +6,7 @@
 //! that flips on the disk is never taken for another attempt.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use executor_api::LogicalNodeId;
@@ -61,6 +61,8 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens a state file for its one writer; creates it if it is not there.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        // Opening makes the file, and SQLite removes the log of an empty one.
+        check_log(path)?;
         let connection =
             Connection::open(path).map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
         Self::over(path, connection)
@@ -68,6 +70,7 @@ impl SqliteStore {
 
     /// As [`open`](Self::open), over a connection that the caller opened and limited in its own way.
     pub fn over(path: &Path, connection: Connection) -> Result<Self, StoreError> {
+        check_log(path)?;
         check_format(path)?;
         let mut store = Self { path: path.to_owned(), connection, version: SCHEMA_VERSION, given_up: false };
         let tables: i64 = store.query("look for tables", "SELECT count(*) FROM sqlite_master")?;
@@ -89,6 +92,7 @@ impl SqliteStore {
 
     /// Opens a state file to look at it.
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
+        check_log(path)?;
         let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY;
         let opened = Self::looking(path, Connection::open_with_flags(path, read_only));
         match opened {
@@ -101,6 +105,11 @@ impl SqliteStore {
             }
             opened => opened,
         }
+    }
+
+    /// Whether anything of a state file is there: the file, or a log that lost it, which is refused when it is opened.
+    pub fn is_there(path: &Path) -> io::Result<bool> {
+        Ok(path.try_exists()? || has_log(path))
     }
 
     fn looking(path: &Path, connection: rusqlite::Result<Connection>) -> Result<Self, StoreError> {
@@ -311,6 +320,16 @@ fn has_log(path: &Path) -> bool {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+/// The newest changes may be in the log alone. Without its file it is of no use to SQLite, which would remove it.
+fn check_log(path: &Path) -> Result<(), StoreError> {
+    let empty = match std::fs::metadata(path) {
+        Ok(file) => file.len() == 0,
+        // What cannot be looked at otherwise is told by SQLite.
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    if empty && has_log(path) { Err(StoreError::LogAlone { path: path.to_owned() }) } else { Ok(()) }
 }
 
 /// SQLite opens a file of an unknown format as one that may not be written, which is not what is wrong with it.

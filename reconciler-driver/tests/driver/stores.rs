@@ -250,3 +250,36 @@ fn attempts_beyond_the_allocator_are_damage() {
     let error = SqliteStore::open(&path).unwrap().load().unwrap_err();
     assert!(error.is_damage() && error.to_string().contains("never given out"), "{error}");
 }
+
+#[test]
+fn a_log_that_lost_its_file_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let mut store = SqliteStore::open(&path).unwrap();
+    store.commit(&first_changes(3)).unwrap();
+    // As the process leaves it that dies here.
+    let (file, log) =
+        (std::fs::read(&path).unwrap(), std::fs::read(dir.path().join("state.db-wal")).unwrap());
+    let left = tempfile::tempdir().unwrap();
+    let path = left.path().join("state.db");
+    let beside = left.path().join("state.db-wal");
+    std::fs::write(&beside, &log).unwrap();
+    for empty in [false, true] {
+        if empty {
+            std::fs::write(&path, "").unwrap();
+        }
+        assert!(SqliteStore::is_there(&path).unwrap());
+        for opened in [SqliteStore::open(&path), SqliteStore::open_read_only(&path)] {
+            let error = opened.unwrap_err();
+            assert!(matches!(error, StoreError::LogAlone { .. }) && error.is_damage(), "{error}");
+            assert!(
+                error.to_string().contains("state.db-wal") && error.to_string().contains("--adopt"),
+                "{error}"
+            );
+        }
+        assert_eq!(std::fs::read(&beside).unwrap(), log);
+        assert_eq!(path.exists(), empty, "nothing was made");
+    }
+    std::fs::write(&path, file).unwrap();
+    assert_eq!(SqliteStore::open(&path).unwrap().load().unwrap().unwrap().state.nodes.len(), 3);
+}

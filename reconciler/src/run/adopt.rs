@@ -18,7 +18,7 @@ use crate::run::dir::RunDir;
 use crate::run::intent::{Intent, Notes};
 use crate::run::live::site;
 use crate::run::lock::Lock;
-use crate::run::state::{files_of, found};
+use crate::run::state::{files_of, found, remove_if_there};
 
 /// Gives a run the state that its nodes of this uid imply, for the file's shape. Says what was done.
 pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str) -> Result<String, Failure> {
@@ -39,6 +39,14 @@ pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str)
     let state = state_from_listings(&run, &expanded, &listings, SystemTime::now())
         .map_err(|error| Failure::no_state(format!("adopting run {}: {error}", dir.run())))?;
     let aside = dir.path().join("state.db.before-adopt");
+    // A log goes with its own file: what an earlier adoption moved aside makes room, unless this is what is left of one
+    // that was cut short.
+    if dir.store().exists() {
+        for left in files_of(&aside).iter().rev() {
+            remove_if_there(left)
+                .map_err(|error| Failure::while_doing(format_args!("removing {}", left.display()), &error))?;
+        }
+    }
     for (from, to) in files_of(&dir.store()).iter().zip(files_of(&aside)) {
         if from.exists() {
             std::fs::rename(from, &to).map_err(|error| {

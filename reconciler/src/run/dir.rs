@@ -5,6 +5,8 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use reconciler_driver::SqliteStore;
+
 use crate::cli::failure::{Failure, remedy};
 
 /// Overrides where ports are reserved, for tests that must not meet each other or the user's own runs.
@@ -46,9 +48,9 @@ impl RunDir {
         self.path.join("state.db")
     }
 
-    /// Whether there is a store. One that cannot be looked for is not taken for none.
+    /// Whether there is a store, or what is left of one. One that cannot be looked for is not taken for none.
     pub(crate) fn has_store(&self) -> Result<bool, Failure> {
-        self.store().try_exists().map_err(|error| {
+        SqliteStore::is_there(&self.store()).map_err(|error| {
             let doing = format!("looking for the state {}{}", self.store().display(), remedy(&error));
             Failure::while_doing(doing, &error)
         })

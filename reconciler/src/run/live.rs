@@ -166,8 +166,8 @@ impl Live {
         let _ = std::fs::remove_file(self.dir.socket());
         if self.founded && matches!(stopped, StopReason::Distrusted(_)) {
             // An empty state beside nodes of the run's name is of no use to anybody. Best effort.
-            for file in state::files_of(&self.dir.store()) {
-                let _ = state::remove_if_there(&file);
+            for file in state::files_of(&self.dir.store()).iter().rev() {
+                let _ = state::remove_if_there(file);
             }
         }
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -278,7 +278,7 @@ impl Live {
 
     /// The same for a run that nobody drives. Says whether there is one.
     pub(crate) fn heed_plans_offline(dir: &RunDir) -> Result<bool, Failure> {
-        if !dir.store().exists() {
+        if !dir.has_store()? {
             return Ok(false);
         }
         let _lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;

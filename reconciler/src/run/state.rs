@@ -108,7 +108,8 @@ pub(crate) fn found(
     let new = dir.path().join("state.db.new");
     let doing =
         |error: io::Error| Failure::while_doing(format_args!("making {}", dir.store().display()), &error);
-    for left in files_of(&new).into_iter().chain(files_of(&dir.store())) {
+    // A log never outlives its file here: one that does is somebody's newest state.
+    for left in files_of(&new).into_iter().rev().chain(files_of(&dir.store()).into_iter().rev()) {
         remove_if_there(&left).map_err(doing)?;
     }
     let mut store = SqliteStore::open(&new).map_err(|error| failed(dir, &error))?;

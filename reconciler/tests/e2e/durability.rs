@@ -43,6 +43,38 @@ fn a_lost_state_beside_living_nodes_changes_nothing_until_they_are_adopted() {
 }
 
 #[test]
+fn a_log_whose_state_file_is_away_is_kept_until_it_is_back() {
+    let (lab, uid) = applied("log-alone", 2);
+    let mut run = lab.run();
+    lab.ok(&["replace", "web-0", "-q"]);
+    wait("the replaced node", 30, || lab.attempts()["web-0"] > 2 && lab.status()["converged"] == true);
+    let before = processes(&uid, None);
+    run.kill();
+    let dir = run_dir(&lab, "log-alone");
+    let [store, log, kept] = ["state.db", "state.db-wal", "kept.db"].map(|name| dir.join(name));
+    let newest = fs::read(&log).unwrap();
+    fs::rename(&store, &kept).unwrap();
+    for command in [
+        &["apply", "-q", "-y", "--timeout", "30s"][..],
+        &["run", "-q"],
+        &["status"],
+        &["pause", "web-0"],
+        &["orphans"],
+        &["destroy", "-y", "-q"],
+    ] {
+        let said = lab.ends(4, command);
+        assert!(said.contains("state.db-wal") && said.contains("put that very file back"), "{said}");
+        assert_eq!(fs::read(&log).unwrap(), newest, "{command:?}");
+        assert!(!store.exists(), "{command:?}");
+    }
+    assert_eq!(processes(&uid, None), before, "no node was touched");
+    fs::rename(&kept, &store).unwrap();
+    lab.ok(&["apply", "-q", "-y", "--timeout", "60s"]);
+    assert_eq!(processes(&uid, None), before);
+    lab.destroy();
+}
+
+#[test]
 fn an_old_copy_of_the_state_changes_nothing() {
     let (lab, uid) = applied("old", 2);
     let store = run_dir(&lab, "old").join("state.db");
