@@ -1,7 +1,8 @@
 //! Where state outlives the process: the trait, what goes in and out, and the store that forgets.
 //!
 //! A store has one writer. A commit is durable when it returns, and all or nothing; after a failed one the
-//! driver sends nothing any more and the store is not used again.
+//! driver sends nothing any more and the store is not used again. A file keeps the number of its writer, which whoever
+//! loads it for writing raises: the writer before that one is refused, whatever became of the lock between them.
 //!
 //! # Versions
 //!
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 mod sqlite;
 
 pub use sqlite::SqliteStore;
+pub(crate) use sqlite::log::Log;
 
 /// Everything that is stored of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,6 +148,20 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// Another writer took the file over.
+    #[error(
+        "another process took over the state file {} (as its writer {found}; this one was {known}): the run is driven \
+         twice, because its lock was removed or moved while this process held it",
+        path.display()
+    )]
+    TakenOver {
+        /// The file.
+        path: PathBuf,
+        /// The number of its writer now.
+        found: u64,
+        /// The number of this one.
+        known: u64,
+    },
     /// Another program reads the file and does not end: what it may lose cannot be told from what is on the disk.
     #[error("the state file {} is being read by another program; close that one, then start again", path.display())]
     Read {
@@ -207,6 +223,7 @@ impl StoreError {
             Self::NotOurs { .. }
             | Self::Newer { .. }
             | Self::Read { .. }
+            | Self::TakenOver { .. }
             | Self::GivenUp { .. }
             | Self::Other(_) => false,
         }

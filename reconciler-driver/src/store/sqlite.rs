@@ -12,12 +12,15 @@ use std::path::{Path, PathBuf};
 use executor_api::LogicalNodeId;
 use reconciler_core::{ClusterState, ManagedNode};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use log::Log;
+
 use super::{Changeset, StateImage, StateStore, StoreError};
 
+pub(crate) mod log;
 mod sums;
 
 /// Marks the file as ours.
@@ -34,6 +37,9 @@ const TABLES: &str = "
 /// What brings a file of version 1, 2, ... to the next one: one step fewer than there are versions. See the rule in
 /// [`store`](super).
 const MIGRATIONS: &[fn(&Connection) -> rusqlite::Result<()>] = &[sums::add];
+
+/// The key in `meta` of the number of the file's writer.
+const WRITER: &str = "writer";
 
 /// A table, and the name of its key.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +59,11 @@ pub struct SqliteStore {
     connection: Connection,
     /// The version of the file.
     version: i64,
-    /// A commit failed. Trying again on the same handle could call durable what never reached the disk: a
+    /// Its log, unless this is to look only.
+    log: Option<Log>,
+    /// The number under which this store writes, from its first load or commit on.
+    writer: Option<u64>,
+    /// A commit failed, or the move of the log into the file that came with it. Trying again on the same handle could call durable what never reached the disk: a
     /// kernel reports a failed write once, and then forgets it.
     given_up: bool,
 }
@@ -69,10 +79,12 @@ impl SqliteStore {
     }
 
     /// As [`open`](Self::open), over a connection that the caller opened and limited in its own way.
-    pub fn over(path: &Path, connection: Connection) -> Result<Self, StoreError> {
+    pub fn over(path: &Path, mut connection: Connection) -> Result<Self, StoreError> {
         check_log(path)?;
         check_format(path)?;
-        let mut store = Self { path: path.to_owned(), connection, version: SCHEMA_VERSION, given_up: false };
+        let log =
+            Log::of(&mut connection).map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
+        let mut store = Self::new(path, connection, Some(log));
         let tables: i64 = store.query("look for tables", "SELECT count(*) FROM sqlite_master")?;
         let ours: i64 = store.query("read the file's mark", "PRAGMA application_id")?;
         if tables == 0 && ours == 0 {
@@ -114,9 +126,14 @@ impl SqliteStore {
 
     fn looking(path: &Path, connection: rusqlite::Result<Connection>) -> Result<Self, StoreError> {
         let connection = connection.map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
-        let mut store = Self { path: path.to_owned(), connection, version: SCHEMA_VERSION, given_up: false };
+        let mut store = Self::new(path, connection, None);
         store.check_version()?;
         Ok(store)
+    }
+
+    fn new(path: &Path, connection: Connection, log: Option<Log>) -> Self {
+        let path = path.to_owned();
+        Self { path, connection, version: SCHEMA_VERSION, log, writer: None, given_up: false }
     }
 
     fn create(&mut self) -> Result<(), StoreError> {
@@ -213,7 +230,78 @@ impl SqliteStore {
 
 impl StateStore for SqliteStore {
     fn load(&mut self) -> Result<Option<StateImage>, StoreError> {
-        let meta: BTreeMap<String, String> = self.rows(META)?.into_iter().collect();
+        if self.log.is_none() || self.given_up || self.writer.is_some() {
+            return self.read();
+        }
+        // What is read and who writes from then on are one step: nobody's commit falls in between.
+        self.run("take the file over", |connection| connection.execute_batch("BEGIN IMMEDIATE"))?;
+        let taken = self.read().and_then(|image| {
+            let writer = self.claim(&self.connection)?;
+            self.run("take the file over", |connection| connection.execute_batch("COMMIT"))?;
+            Ok((image, writer))
+        });
+        match taken {
+            Ok((image, writer)) => {
+                self.writer = Some(writer);
+                Ok(image)
+            }
+            Err(error) => {
+                // A commit that failed is over already, and the handle with it.
+                if self.connection.is_autocommit() || self.connection.execute_batch("ROLLBACK").is_err() {
+                    self.give_up();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn commit(&mut self, changes: &Changeset) -> Result<(), StoreError> {
+        if self.given_up {
+            return Err(StoreError::GivenUp { path: self.path.clone() });
+        }
+        let stored = self.store(changes);
+        if stored.is_err() {
+            self.give_up();
+        }
+        stored
+    }
+}
+
+impl SqliteStore {
+    fn give_up(&mut self) {
+        self.given_up = true;
+        // Closing would move the log into the file and synchronise it once more. Whoever opens the file next reads the
+        // log as the disk has it, and takes only what is whole.
+        let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    }
+
+    /// Makes this the writer of the file, in the transaction under way. Under which number.
+    fn claim(&self, connection: &Connection) -> Result<u64, StoreError> {
+        let writer = self.writer_of(connection)?.saturating_add(1);
+        let failed =
+            |source| StoreError::Sql { doing: "take the file over", path: self.path.clone(), source };
+        put(connection, WRITER, &writer, &failed)?;
+        Ok(writer)
+    }
+
+    /// The number of the file's writer; 0 before the first.
+    fn writer_of(&self, connection: &Connection) -> Result<u64, StoreError> {
+        let text: Option<String> = connection
+            .query_row("SELECT value FROM meta WHERE key = ?1", [WRITER], |row| row.get(0))
+            .optional()
+            .map_err(|source| StoreError::Sql {
+                doing: "read who writes",
+                path: self.path.clone(),
+                source,
+            })?;
+        text.map_or(Ok(0), |text| decode(WRITER, &text))
+    }
+
+    /// Everything that is stored.
+    fn read(&self) -> Result<Option<StateImage>, StoreError> {
+        let mut meta: BTreeMap<String, String> = self.rows(META)?.into_iter().collect();
+        // It is of the file, not of the state.
+        meta.remove(WRITER);
         let rows = self.rows(SLOTS)?;
         if meta.is_empty() && rows.is_empty() {
             return Ok(None);
@@ -243,26 +331,18 @@ impl StateStore for SqliteStore {
         Ok(Some(StateImage { run, state, desired, annotations }))
     }
 
-    fn commit(&mut self, changes: &Changeset) -> Result<(), StoreError> {
-        if self.given_up {
-            return Err(StoreError::GivenUp { path: self.path.clone() });
-        }
-        let stored = self.store(changes);
-        if stored.is_err() {
-            self.given_up = true;
-            // Closing would move the log into the file and synchronise it once more. Whoever opens the file
-            // next reads the log as the disk has it, and takes only what is whole.
-            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
-        }
-        stored
-    }
-}
-
-impl SqliteStore {
     fn store(&mut self, changes: &Changeset) -> Result<(), StoreError> {
         let path = self.path.clone();
         let failed = move |source| StoreError::Sql { doing: "store a change", path: path.clone(), source };
-        let transaction = self.connection.transaction().map_err(&failed)?;
+        let transaction =
+            Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate).map_err(&failed)?;
+        let writer = match self.writer {
+            None => self.claim(&transaction)?,
+            Some(known) => match self.writer_of(&transaction)? {
+                found if found == known => known,
+                found => return Err(StoreError::TakenOver { path: self.path.clone(), found, known }),
+            },
+        };
         {
             let mut upsert = transaction
                 .prepare_cached(
@@ -306,7 +386,11 @@ impl SqliteStore {
                 }
             };
         }
-        transaction.commit().map_err(&failed)
+        transaction.commit().map_err(&failed)?;
+        self.writer = Some(writer);
+        self.log.as_ref().map_or(Ok(()), |log| {
+            self.run("move the log into the file", |connection| log.move_if_full(connection))
+        })
     }
 }
 
@@ -355,7 +439,7 @@ fn escaped(path: &Path) -> String {
 }
 
 fn put<T: Serialize>(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     key: &str,
     value: &T,
     failed: &impl Fn(rusqlite::Error) -> StoreError,

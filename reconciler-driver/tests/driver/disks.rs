@@ -83,6 +83,60 @@ fn after_a_failed_sync_the_handle_is_done_with_and_the_next_one_writes_everythin
 }
 
 #[test]
+fn a_sync_that_fails_while_the_log_moves_into_the_file_fails_the_commit_that_filled_it() {
+    let declared = |round| shape(round, vec![group("web", 200, round)]);
+    let mut driver = ClusterDriver::new(declared(1), policy(), epoch()).unwrap();
+    let mut round = 1;
+    let mut next = || loop {
+        if !driver.needs_pass() {
+            round += 1;
+            driver.set_desired(declared(round)).unwrap();
+        }
+        if let Some(changes) = driver.pass(epoch()).unwrap().commit {
+            driver.handle(DriverInput::Committed(changes.seq), epoch());
+            return changes;
+        }
+    };
+    let open = |path: &Path| {
+        drop(SqliteStore::open(path).unwrap());
+        let disk = Disk::under(path);
+        (disk, SqliteStore::over(path, disk.open().unwrap()).unwrap())
+    };
+    // As it goes while the disk is well.
+    let dir = tempfile::tempdir().unwrap();
+    let (disk, mut store) = open(&dir.path().join("well.db"));
+    disk.take_calls();
+    let mut history = Vec::new();
+    let syncs = loop {
+        assert!(history.len() < 100, "the log never moved");
+        history.push(next());
+        store.commit(history.last().unwrap()).unwrap();
+        let calls = disk.take_calls();
+        if calls.iter().any(|call| call.part == Part::Main) {
+            break calls.iter().filter(|call| call.kind == Kind::Sync).count() as u64;
+        }
+    };
+    let (last, before) = history.split_last().unwrap();
+    assert!(syncs >= 3, "of the commit, of the log before it moves, of the file: {syncs}");
+    for spared in 0..syncs {
+        let path = dir.path().join(format!("{spared}.db"));
+        let (disk, mut store) = open(&path);
+        for changes in before {
+            store.commit(changes).unwrap();
+        }
+        disk.take_calls();
+        disk.fail(Fault::SyncFails, spared);
+        let error = store.commit(last).unwrap_err();
+        assert!(!error.is_damage() && error.to_string().contains("look at the disk"), "{error}");
+        assert!(disk.take_calls().last().unwrap().failed, "nothing is written after it");
+        assert!(matches!(store.commit(last).unwrap_err(), StoreError::GivenUp { .. }));
+        drop(store);
+        assert_eq!(disk.take_calls(), [], "neither the next commit nor closing touches the file");
+        assert!(load(&path).unwrap().is_some());
+    }
+}
+
+#[test]
 fn what_cannot_be_made_durable_at_opening_is_not_believed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state.db");

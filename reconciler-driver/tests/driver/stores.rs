@@ -283,3 +283,54 @@ fn a_log_that_lost_its_file_is_refused_and_left_as_it_is() {
     std::fs::write(&path, file).unwrap();
     assert_eq!(SqliteStore::open(&path).unwrap().load().unwrap().unwrap().state.nodes.len(), 3);
 }
+
+#[test]
+fn a_writer_that_was_taken_over_stores_nothing_more_and_is_told_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let mut first = SqliteStore::open(&path).unwrap();
+    assert_eq!(first.load().unwrap(), None);
+    first.commit(&first_changes(3)).unwrap();
+    // Who only looks takes nothing over, and neither does one who opened the file and did nothing yet.
+    SqliteStore::open_read_only(&path).unwrap().load().unwrap();
+    let mut second = SqliteStore::open(&path).unwrap();
+    first.commit(&first_changes(4)).unwrap();
+    let loaded = second.load().unwrap().unwrap();
+    assert_eq!(loaded.state.nodes.len(), 4);
+    let error = first.commit(&first_changes(5)).unwrap_err();
+    assert!(matches!(error, StoreError::TakenOver { known: 1, found: 2, .. }), "{error}");
+    assert!(error.to_string().contains("its lock was removed") && !error.is_damage(), "{error}");
+    assert!(matches!(first.commit(&first_changes(5)).unwrap_err(), StoreError::GivenUp { .. }));
+    drop(first);
+    assert_eq!(second.load().unwrap().unwrap(), loaded);
+    second.commit(&first_changes(6)).unwrap();
+    assert_eq!(second.load().unwrap().unwrap().state.nodes.len(), 6);
+}
+
+#[test]
+fn a_driver_that_was_taken_over_sends_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let stage = Stage::new(shape(1, vec![]));
+    let open = || {
+        let executors = ExecutorTable::new().with_executor(stage.world.executor());
+        let store = Box::new(SqliteStore::open(&path).unwrap());
+        let desired = shape(1, vec![group("web", 2, 1)]);
+        Runner::open(store, desired, policy(), executors, stage.timer.clone(), Rules::default()).unwrap()
+    };
+    let mut first = open();
+    first.run_until_settled(secs(100)).unwrap();
+    let mut second = open();
+    let before = stage.world.existing_leases().len();
+    first.set_desired(shape(2, vec![group("web", 5, 1)])).unwrap();
+    let error = loop {
+        match first.step() {
+            Ok(_) => {}
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("driven twice") && error.contains("nothing is sent any more"), "{error}");
+    assert_eq!(stage.world.existing_leases().len(), before, "nothing of it was made");
+    second.run_until_settled(secs(100)).unwrap();
+    assert!(second.driver().is_converged());
+}

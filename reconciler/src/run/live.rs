@@ -163,14 +163,19 @@ impl Live {
             server.abort();
         }
         let stopped = self.handle.shutdown().await;
-        let _ = std::fs::remove_file(self.dir.socket());
-        if self.founded && matches!(stopped, StopReason::Distrusted(_)) {
+        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Of a run that somebody took over, the files are that one's.
+        let ours = lock.as_ref().is_some_and(|lock| lock.is_of(&self.dir));
+        if ours {
+            let _ = std::fs::remove_file(self.dir.socket());
+        }
+        if ours && self.founded && matches!(stopped, StopReason::Distrusted(_)) {
             // An empty state beside nodes of the run's name is of no use to anybody. Best effort.
             for file in state::files_of(&self.dir.store()).iter().rev() {
                 let _ = state::remove_if_there(file);
             }
         }
-        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock);
         if stopped == StopReason::Requested { Ok(()) } else { Err(self.ended(&stopped)) }
     }
 

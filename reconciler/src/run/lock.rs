@@ -81,10 +81,8 @@ impl Lock {
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
             // The last holder may have removed the file between our opening and our locking it.
-            let ours = file.metadata().map_err(failed)?;
-            match std::fs::metadata(dir.lock()) {
-                Ok(there) if there.ino() == ours.ino() && there.dev() == ours.dev() => {}
-                _ => continue,
+            if !is_lock_of(&file, dir) {
+                continue;
             }
             // A lock of this kernel ends with its holder, so that what the file says here is of no account. Another
             // host's may be one that this file system does not show.
@@ -99,6 +97,11 @@ impl Lock {
             return Ok(Self { file });
         }
     }
+
+    /// Whether this still is the run's lock: its file may have been removed, and another one be held.
+    pub(crate) fn is_of(&self, dir: &RunDir) -> bool {
+        is_lock_of(&self.file, dir)
+    }
 }
 
 impl Drop for Lock {
@@ -106,6 +109,13 @@ impl Drop for Lock {
         // Emptied, so that nobody is named who no longer holds it. The lock itself ends with the file.
         let _ = self.file.set_len(0);
         let _ = self.file.unlock();
+    }
+}
+
+fn is_lock_of(file: &File, dir: &RunDir) -> bool {
+    match (file.metadata(), std::fs::metadata(dir.lock())) {
+        (Ok(ours), Ok(there)) => there.ino() == ours.ino() && there.dev() == ours.dev(),
+        _ => false,
     }
 }
 

@@ -85,8 +85,10 @@ pub(crate) fn prepare(
         found(dir, shape, notes, &ClusterState::default())?;
     }
     let mut store = open(dir)?;
-    if let Some(stored) = stored {
-        let state = &stored.image.state;
+    // Taken over before anything is written: who drove until now, without a lock, stores nothing after this.
+    let taken = store.load().map_err(|error| failed(dir, &error))?;
+    if let (Some(_), Some(taken)) = (stored, taken) {
+        let state = &taken.state;
         let changes = changes(
             state.observed_generation,
             state.next_attempt_id,

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::lab::{Lab, processes, wait, web};
+use crate::lab::{Lab, processes, signal, wait, web};
 
 fn run_dir(lab: &Lab, run: &str) -> PathBuf {
     lab.state_dir().join(run)
@@ -71,6 +71,27 @@ fn a_log_whose_state_file_is_away_is_kept_until_it_is_back() {
     fs::rename(&kept, &store).unwrap();
     lab.ok(&["apply", "-q", "-y", "--timeout", "60s"]);
     assert_eq!(processes(&uid, None), before);
+    lab.destroy();
+}
+
+#[test]
+fn a_driver_whose_lock_was_removed_stops_when_another_one_drives() {
+    let (lab, uid) = applied("twice", 2);
+    let mut first = lab.run();
+    lab.converged(2);
+    fs::remove_file(run_dir(&lab, "twice").join("lock")).unwrap();
+    let second = lab.run();
+    wait("the second driver", 20, || {
+        lab.try_status().is_some_and(|status| status["driver_pid"] == second.id())
+    });
+    // Both see it; one of them may do something about it.
+    signal(processes(&uid, None)[0], "KILL");
+    assert_eq!(first.wait(), 1);
+    let said = first.output();
+    assert!(said.contains("another process took over") && said.contains("its lock was removed"), "{said}");
+    lab.converged(2);
+    wait("the nodes", 20, || processes(&uid, None).len() == 2);
+    assert_eq!(lab.status()["driver_pid"], second.id(), "{}", second.output());
     lab.destroy();
 }
 

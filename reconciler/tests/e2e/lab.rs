@@ -204,6 +204,10 @@ impl Background {
         fs::read_to_string(&self.out).unwrap()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL, at once.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

@@ -4,9 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{LogLine, PlanRecord, PlanStore, PlanStoreError, Request, follows};
+use crate::store::Log;
 
 /// Marks the file as ours.
 const APPLICATION_ID: i64 = 0x7265_636d;
@@ -25,15 +27,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct SqlitePlanStore {
     path: PathBuf,
     connection: Connection,
+    log: Log,
 }
 
 impl SqlitePlanStore {
     /// Opens a plan file; creates it if it is not there.
     pub fn open(path: &Path) -> Result<Self, PlanStoreError> {
         let sql = |doing| move |source| PlanStoreError::Sql { doing, path: path.to_owned(), source };
-        let connection = Connection::open(path).map_err(sql("open the file"))?;
+        let mut connection = Connection::open(path).map_err(sql("open the file"))?;
+        let log = Log::of(&mut connection).map_err(sql("bound the log"))?;
         connection.busy_timeout(PATIENCE).map_err(sql("set patience"))?;
-        let mut store = Self { path: path.to_owned(), connection };
+        let mut store = Self { path: path.to_owned(), connection, log };
         store.create()?;
         let mark: (i64, i64) = store.run("read the file's mark", |connection| {
             let pragma = |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0));
@@ -139,6 +143,17 @@ impl PlanStore for SqlitePlanStore {
     }
 
     fn commit(&mut self, record: &PlanRecord, line: &LogLine) -> Result<(), PlanStoreError> {
+        let stored = self.store(record, line);
+        if matches!(stored, Err(PlanStoreError::Sql { .. })) {
+            // Closing would synchronise once more what may be lost already; see `SqliteStore`.
+            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
+        stored
+    }
+}
+
+impl SqlitePlanStore {
+    fn store(&mut self, record: &PlanRecord, line: &LogLine) -> Result<(), PlanStoreError> {
         let (value, line) = (encode("record", record)?, encode("timeline", line)?);
         let path = self.path.clone();
         let failed = |source| PlanStoreError::Sql { doing: "store the record", path: path.clone(), source };
@@ -154,7 +169,8 @@ impl PlanStore for SqlitePlanStore {
         transaction.execute(sql, params![seq, value]).map_err(failed)?;
         let sql = "INSERT INTO log (seq, value) VALUES (?1, ?2)";
         transaction.execute(sql, params![seq, line]).map_err(failed)?;
-        transaction.commit().map_err(failed)
+        transaction.commit().map_err(failed)?;
+        self.run("move the log into the file", |connection| self.log.move_if_full(connection))
     }
 }
 
