@@ -1,16 +1,36 @@
 //! State made anew from what providers show, for a run whose own was lost. Every node that lives is taken as one
-//! whose create has no known outcome: the driver may only adopt it until it has seen it. Reaches nothing itself.
+//! whose create has no known outcome: the driver may only adopt it until it has seen it. A slot that is not seen gets a
+//! new node, so that a listing counts only once it must show all that the driver before this one made. Reaches nothing
+//! itself.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use executor_api::{
-    LeaseOwner, Life, Listing, LogicalNodeId, NodeAttemptId, OperationKind, ProviderName, RunId,
+    LeaseOwner, Life, Listing, LogicalNodeId, NodeAttemptId, OperationKind, ProviderName, RunId, Visibility,
 };
 use reconciler_core::{ClusterState, Expanded, ManagedNode, NodeStage};
 
 /// How far the allocator is moved past the highest attempt that is seen: later ones may have ended unseen.
 const HEADROOM: u64 = 1000;
+
+/// What a provider showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// When it was asked.
+    pub asked_at: SystemTime,
+    /// How late and how hidden what was made may be.
+    pub visibility: Visibility,
+    /// What it answered.
+    pub listing: Listing,
+}
+
+impl Shown {
+    /// From when on a listing shows all that was begun before `began`.
+    fn counts_from(&self, began: SystemTime) -> SystemTime {
+        self.visibility.absent_counts_from(began)
+    }
+}
 
 /// Why nothing can be adopted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +40,14 @@ pub enum AdoptError {
     Incomplete {
         /// Whose.
         provider: ProviderName,
+    },
+    /// Something may live that was not shown yet.
+    #[error("{provider} was listed too early to show everything that was made before; list it again")]
+    TooEarly {
+        /// Whose.
+        provider: ProviderName,
+        /// From when on a listing counts.
+        counts_from: SystemTime,
     },
     /// A node lives that is not declared: it would be removed at once.
     #[error(
@@ -50,20 +78,26 @@ pub enum AdoptError {
 }
 
 /// The state of a run as its providers show it. Of several attempts of a slot the latest is kept; the others are
-/// orphans from then on.
+/// orphans from then on. `began` is when nobody else drove the run any more; each provider has to be asked its whole
+/// visibility allowance after that.
 pub fn state_from_listings(
     run: &RunId,
     desired: &Expanded,
-    listings: &BTreeMap<ProviderName, Listing>,
+    shown: &BTreeMap<ProviderName, Shown>,
+    began: SystemTime,
     now: SystemTime,
 ) -> Result<ClusterState, AdoptError> {
     let mut highest = 0;
     let mut found: BTreeMap<LogicalNodeId, (NodeAttemptId, &ProviderName)> = BTreeMap::new();
-    for (provider, listing) in listings {
-        if !listing.complete {
+    for (provider, shown) in shown {
+        if !shown.listing.complete {
             return Err(AdoptError::Incomplete { provider: provider.clone() });
         }
-        for listed in &listing.leases {
+        let counts_from = shown.counts_from(began);
+        if shown.asked_at < counts_from {
+            return Err(AdoptError::TooEarly { provider: provider.clone(), counts_from });
+        }
+        for listed in &shown.listing.leases {
             let LeaseOwner::Attempt(key) = &listed.owner else { continue };
             if key.run != *run {
                 continue;

@@ -38,7 +38,7 @@ pub use desired::DesiredChange;
 pub use guard::{Distrust, Distrusted};
 pub use inputs::{DriverInput, UnknownSlot};
 pub use sweep::Sweep;
-pub use tape::{Difference, Playback, TapeBegin, TapeEntry, replay};
+pub use tape::{Asked, Difference, Playback, TapeBegin, TapeEntry, replay};
 
 use admission::Admission;
 use desired::Accepted;

@@ -56,6 +56,9 @@ pub enum DriverError {
         /// What does not fit.
         reason: String,
     },
+    /// A tape's first entry is not how a driver began or went on.
+    #[error("the tape lacks its beginning: nothing on it can be decided again")]
+    TapeWithoutBeginning,
     /// The stored state is that of another run.
     #[error("the stored state belongs to run {stored}, not to {given}; use another state directory")]
     ForeignState {

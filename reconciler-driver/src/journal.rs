@@ -11,7 +11,6 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::driver::{Checkpoint, TapeEntry};
 use crate::event::Event;
@@ -135,15 +134,27 @@ impl Log {
 pub fn read_events(dir: &Path) -> io::Result<Vec<Event>> {
     let mut events = Vec::new();
     for path in [before(dir, "events"), current(dir, "events")] {
-        read(&path, |event| events.push(event))?;
+        events.extend(lines(&path)?.iter().filter_map(|line| serde_json::from_slice(line).ok()));
     }
     Ok(events)
 }
 
-/// A tape of passes. A line that was not finished ends it.
+/// A tape of passes. Its last line may be unfinished and is left out then; any other that does not read is an error,
+/// since what follows it was decided with it.
 pub fn read_tape(path: &Path) -> io::Result<Vec<TapeEntry>> {
+    let lines = lines(path)?;
+    let last = lines.iter().rposition(|line| !line.is_empty());
     let mut entries = Vec::new();
-    read(path, |entry| entries.push(entry))?;
+    for (index, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
+        match serde_json::from_slice(line) {
+            Ok(entry) => entries.push(entry),
+            Err(error) if Some(index) == last && error.is_eof() => {}
+            Err(error) => {
+                let reason = format!("line {} is no entry of a tape of this version: {error}", index + 1);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+            }
+        }
+    }
     Ok(entries)
 }
 
@@ -152,17 +163,11 @@ pub fn tape_path(dir: &Path) -> PathBuf {
     current(dir, "passes")
 }
 
-fn read<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> io::Result<()> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        opened => opened?,
-    };
-    for line in BufReader::new(file).split(b'\n') {
-        if let Ok(value) = serde_json::from_slice(&line?) {
-            take(value);
-        }
+fn lines(path: &Path) -> io::Result<Vec<Vec<u8>>> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        opened => BufReader::new(opened?).split(b'\n').collect(),
     }
-    Ok(())
 }
 
 fn current(dir: &Path, name: &str) -> PathBuf {
@@ -240,6 +245,35 @@ mod tests {
             let playback = replay(tape, &ExecutorTable::default(), &Rules::default()).unwrap();
             assert_eq!((playback.passes, playback.difference), (passes, None));
         }
+    }
+
+    #[test]
+    fn a_tape_with_a_line_that_does_not_read_is_refused_and_an_unfinished_end_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = tape_path(dir.path());
+        let settled = r#"{"settled":{"now":{"secs_since_epoch":1,"nanos_since_epoch":0}}}"#;
+        for (text, entries) in [
+            (format!("{settled}\n{settled}\n"), Ok(2)),
+            (format!("{settled}\n{}", &settled[..30]), Ok(1)),
+            (format!("{settled}\n{}\n\n", &settled[..30]), Ok(1)),
+            (format!("{settled}\n{}\n{settled}\n", &settled[..30]), Err("line 2 ")),
+            (format!("{settled}\n{settled}\n{{\"dreamt\":1}}\n"), Err("line 3 ")),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            match (read_tape(&path), entries) {
+                (Ok(tape), Ok(count)) => assert_eq!(tape.len(), count, "{text}"),
+                (Err(error), Err(line)) => assert!(error.to_string().starts_with(line), "{error}"),
+                (read, _) => panic!("{text}: {read:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_tape_without_its_beginning_is_not_played() {
+        let now = SystemTime::UNIX_EPOCH;
+        let error =
+            replay([TapeEntry::Settled { now }], &ExecutorTable::default(), &Rules::default()).unwrap_err();
+        assert!(error.to_string().contains("lacks its beginning"), "{error}");
     }
 
     #[test]

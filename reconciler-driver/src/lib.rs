@@ -31,8 +31,8 @@ pub mod status;
 pub mod store;
 
 pub use driver::{
-    Attachment, Checkpoint, ClusterDriver, DesiredChange, Difference, Distrust, Distrusted, DriverInput,
-    EffectCall, PassReport, Playback, Route, Sweep, TapeBegin, TapeEntry, UnknownSlot, replay,
+    Asked, Attachment, Checkpoint, ClusterDriver, DesiredChange, Difference, Distrust, Distrusted,
+    DriverInput, EffectCall, PassReport, Playback, Route, Sweep, TapeBegin, TapeEntry, UnknownSlot, replay,
 };
 pub use error::{DesiredRejected, DriverError};
 pub use event::{Counters, Event, Happening};

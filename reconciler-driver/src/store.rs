@@ -40,7 +40,7 @@ pub struct StateImage {
 }
 
 /// What changed since the last commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changeset {
     /// Counts the changesets of a driver, from one.
     pub seq: u64,
@@ -53,7 +53,7 @@ pub struct Changeset {
 }
 
 /// The part of a changeset that is not a slot. What did not change is absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetaChange {
     /// The run; in the first changeset of a new state.
     pub run: Option<RunId>,

@@ -460,6 +460,7 @@ fn stop_reason(error: &DriverError) -> StopReason {
         | DriverError::Checkpoint { .. }
         | DriverError::Load(_)
         | DriverError::UnknownSlot(_)
+        | DriverError::TapeWithoutBeginning
         | DriverError::Stopped => StopReason::Failed(text),
     }
 }

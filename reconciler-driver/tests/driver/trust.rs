@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use executor_api::{
-    AttemptKey, LeaseId, LeaseProvider, Listing, NodeAttemptId, ProviderName, RunId, Timer, Visibility,
+    AttemptKey, CreateMode, LeaseId, LeaseProvider, Listing, NodeAttemptId, NodeManagerCommand, NodeRole,
+    NodeTemplate, ProviderName, RunId, Timer, Visibility,
 };
 use executor_fake::{CallKind, FakeBehaviour, FakeWorld, Fault, Rule};
 use reconciler_core::{ClusterShape, Expanded, OrphanPolicy, PolicyExtra, RetryPolicy};
-use reconciler_driver::adopt::state_from_listings;
+use reconciler_driver::adopt::{AdoptError, Shown, state_from_listings};
 use reconciler_driver::runner::Settled;
 use reconciler_driver::{
     ClusterDriver, Distrusted, DriverError, ExecutorTable, MemoryStore, OrphanAge, Rules, Runner, StateImage,
@@ -171,8 +172,8 @@ fn lost_state_is_made_anew_from_the_nodes_and_harms_none() {
     let before: Vec<_> = stage.world.existing_leases().iter().map(|lease| lease.id.clone()).collect();
     let desired = shape(1, vec![group("n", 3, 1)]);
     let expanded = Expanded::of(&desired).unwrap();
-    let listings = [(ProviderName::new("fake").unwrap(), listed(&stage))].into();
-    let adopted = state_from_listings(&run(), &expanded, &listings, stage.timer.now()).unwrap();
+    let now = stage.timer.now();
+    let adopted = state_from_listings(&run(), &expanded, &shown(&stage), now, now).unwrap();
     assert!(adopted.next_attempt_id > 4);
     let image = StateImage { state: adopted, desired: desired.clone(), ..image(&stage) };
     let mut runner = begin(&stage, Some(image), desired);
@@ -188,9 +189,50 @@ fn a_node_that_is_not_declared_is_not_adopted_to_be_removed() {
     let mut stage = Stage::with(shape(1, vec![group("n", 3, 1)]), policy(), FakeBehaviour::instant());
     stage.settle(60);
     let expanded = Expanded::of(&shape(1, vec![group("n", 2, 1)])).unwrap();
-    let listings = [(ProviderName::new("fake").unwrap(), listed(&stage))].into();
-    let error = state_from_listings(&run(), &expanded, &listings, stage.timer.now()).unwrap_err();
+    let now = stage.timer.now();
+    let error = state_from_listings(&run(), &expanded, &shown(&stage), now, now).unwrap_err();
     assert!(error.to_string().starts_with("n-2 lives at fake but is not declared"), "{error}");
+}
+
+#[test]
+fn a_node_that_no_listing_shows_yet_is_adopted_and_not_made_twice() {
+    let visibility = Visibility { listing_lag: secs(60), late_landing: secs(5) };
+    let behaviour = FakeBehaviour { visibility, ..FakeBehaviour::instant() };
+    let mut stage = Stage::with(shape(1, vec![group("n", 2, 1)]), policy(), behaviour);
+    stage.settle(600);
+    stage.runner.run_for(secs(300)).unwrap();
+    stage.runner.tell(reconciler_driver::DriverInput::Replace { slot: slot("n-1") });
+    stage.settle(600);
+    let before: Vec<_> = stage.world.existing_leases().iter().map(|lease| lease.id.clone()).collect();
+    let desired = shape(1, vec![group("n", 2, 1)]);
+    let expanded = Expanded::of(&desired).unwrap();
+    let began = stage.timer.now();
+    let adopt =
+        |stage: &Stage| state_from_listings(&run(), &expanded, &shown(stage), began, stage.timer.now());
+    let hidden = |id: &LeaseId| !listed(&stage).leases.iter().any(|listed| listed.lease.lease_id == *id);
+    assert_eq!(before.iter().filter(|id| hidden(id)).count(), 1, "the young node");
+    for wait in [secs(0), secs(64)] {
+        stage.timer.advance_to(began + wait);
+        let error = adopt(&stage).unwrap_err();
+        assert!(
+            matches!(error, AdoptError::TooEarly { counts_from, .. } if counts_from == began + secs(65)),
+            "{error}"
+        );
+    }
+    stage.timer.advance_to(began + secs(65));
+    let image = StateImage { state: adopt(&stage).unwrap(), desired: desired.clone(), ..image(&stage) };
+    let mut runner = begin(&stage, Some(image), desired);
+    assert_eq!(runner.run_until_settled(secs(600)).unwrap(), Settled::Converged);
+    runner.run_for(secs(300)).unwrap();
+    let after: Vec<_> = stage.world.existing_leases().iter().map(|lease| lease.id.clone()).collect();
+    assert_eq!(after, before, "the same leases, and no other");
+    assert_eq!(stage.world.breaches(), []);
+}
+
+/// What the world's provider shows now.
+fn shown(stage: &Stage) -> std::collections::BTreeMap<ProviderName, Shown> {
+    let (asked_at, visibility) = (stage.timer.now(), stage.world.provider().visibility());
+    [(ProviderName::new("fake").unwrap(), Shown { asked_at, visibility, listing: listed(stage) })].into()
 }
 
 fn listed(stage: &Stage) -> Listing {
@@ -352,6 +394,77 @@ fn another_decision_is_shown_where_it_first_differs() {
     let difference = replay(taped(), &table(), &rules).unwrap().difference.unwrap();
     let taped = difference.taped.unwrap();
     assert!(taped.contains("destroy-lease"), "{taped}");
+}
+
+#[test]
+fn another_command_under_the_same_id_is_a_difference() {
+    use reconciler_core::NodeAction;
+    type Change = fn(&mut NodeManagerCommand) -> bool;
+    let changes: [(&str, Change); 3] = [
+        ("send n-", |command| match command {
+            NodeManagerCommand::DestroyLease { lease, .. } => {
+                lease.lease_id = LeaseId("somebody-elses".to_owned());
+                true
+            }
+            _ => false,
+        }),
+        ("send n-", |command| match command {
+            NodeManagerCommand::CreateLease { desired, .. } => {
+                let template =
+                    NodeTemplate { role: NodeRole("other".to_owned()), ..(*desired.template).clone() };
+                desired.template = Arc::new(template);
+                true
+            }
+            _ => false,
+        }),
+        ("store n-0: /pending/extra/adopt_only is true", |command| match command {
+            NodeManagerCommand::CreateLease { mode, .. } => {
+                *mode = CreateMode::AdoptOnly;
+                true
+            }
+            _ => false,
+        }),
+    ];
+    for (place, change) in changes {
+        let hit = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = Arc::clone(&hit);
+        let rules = Rules {
+            reconcile: Arc::new(move |state, desired, slots, now| {
+                let mut plan = reconciler_core::reconcile_slots(state, desired, slots, now)?;
+                for action in &mut plan.actions {
+                    if let NodeAction::Dispatch(effect) = action
+                        && change(&mut effect.command)
+                    {
+                        seen.store(true, std::sync::atomic::Ordering::Relaxed);
+                    }
+                }
+                Ok(plan)
+            }),
+            ..Rules::default()
+        };
+        let difference = replay(taped(), &table(), &rules).unwrap().difference;
+        assert!(hit.load(std::sync::atomic::Ordering::Relaxed), "{place}: nothing was changed");
+        let Some(difference) = difference else { panic!("{place}: no difference") };
+        let played = difference.played.unwrap();
+        assert!(played.starts_with(place), "{place}: {played}");
+    }
+}
+
+#[test]
+fn another_stored_value_is_a_difference() {
+    let mut tape = taped();
+    let (slot, node) = tape
+        .iter_mut()
+        .find_map(|entry| match entry {
+            TapeEntry::Pass { asked, .. } => asked.commit.as_mut()?.upserted.first_mut(),
+            _ => None,
+        })
+        .unwrap();
+    let name = format!("store {slot}: /attempt is ");
+    node.attempt.0 += 1;
+    let difference = replay(tape, &table(), &Rules::default()).unwrap().difference.unwrap();
+    let (taped, played) = (difference.taped.unwrap(), difference.played.unwrap());
+    assert!(taped.starts_with(&name) && played.starts_with(&name) && taped != played, "{taped}, {played}");
 }
 
 #[test]

@@ -74,7 +74,8 @@ async fn nothing_lives(dir: &RunDir, stored: &Stored) -> Result<(), Failure> {
     let lag = names.iter().map(|name| table.visibility(name, false).listing_lag).max().unwrap_or_default();
     let patience = tokio::time::Instant::now() + lag;
     loop {
-        let listings = list(&table, &stored.image.run, names.clone()).await?;
+        let listings =
+            list(&table, &stored.image.run, names.clone(), stored.notes.policy.operation_timeout).await?;
         let leases = listings.values().flat_map(|listing| &listing.leases);
         let left: Vec<_> = leases
             .filter(|listed| matches!(listed.life, Life::Pending | Life::Live))

@@ -67,7 +67,8 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     let table = providers::executors(&site(&dir, Arc::new(TokioTimer::new()))?);
     table.acquaint(&before.image.desired);
     table.acquaint_with_nodes(&before.image.state);
-    let listings = list(&table, &before.image.run, in_use(&before, &args.provider)?).await?;
+    let within = before.notes.policy.operation_timeout;
+    let listings = list(&table, &before.image.run, in_use(&before, &args.provider)?, within).await?;
     // Read after the listing: whatever was listed is younger than this state, or known to it.
     let stored = Stored::expect(&dir)?;
     let (run, state, policy) = (&stored.image.run, &stored.image.state, &stored.notes.policy);

@@ -37,6 +37,12 @@ pub(super) fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     let playback = replay(tape, &table, &Rules::default())
         .map_err(|error| Failure::while_doing(format_args!("playing {}", path.display()), &error))?;
     let Some(difference) = playback.difference else {
+        if playback.passes == 0 {
+            return Err(Failure::error(format!(
+                "{} holds no pass: nothing was decided again",
+                path.display()
+            )));
+        }
         line(format!("{} passes were decided as they were then", playback.passes))?;
         return Ok(Code::Done);
     };

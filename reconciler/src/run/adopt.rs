@@ -4,16 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use executor_api::{Listing, ProviderName, RunId};
+use executor_api::{Listing, ProviderName, RunId, Timer as _};
 use reconciler::file::Loaded;
 use reconciler::providers;
 use reconciler_core::Expanded;
-use reconciler_driver::adopt::state_from_listings;
+use reconciler_driver::adopt::{Shown, state_from_listings};
 use reconciler_driver::{ExecutorTable, TokioTimer};
 
 use crate::cli::failure::Failure;
+use crate::cli::output::remark;
+use crate::cli::view::rfc3339;
 use crate::run::dir::RunDir;
 use crate::run::intent::{Intent, Notes};
 use crate::run::live::site;
@@ -23,7 +25,8 @@ use crate::run::state::{files_of, found, remove_if_there};
 /// Gives a run the state that its nodes of this uid imply, for the file's shape. Says what was done.
 pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str) -> Result<String, Failure> {
     let run = RunId::new(dir.run(), uid).map_err(|error| Failure::error(error.to_string()))?;
-    let table = providers::executors(&site(dir, Arc::new(TokioTimer::new()))?);
+    let timer = TokioTimer::new();
+    let table = providers::executors(&site(dir, Arc::new(timer.clone()))?);
     let intent = Intent::of_file(&loaded.declared, path, &run, None, &Notes::default(), true)?;
     let problems = providers::validate(&table, &intent.shape).await;
     if !problems.is_empty() {
@@ -31,12 +34,30 @@ pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str)
     }
     let expanded = Expanded::of(&intent.shape)
         .map_err(|error| Failure::while_doing("reading the declared shape", &error))?;
-    let declared = intent.shape.groups.iter().map(|group| group.template.provider.clone()).collect();
+    let declared: BTreeSet<ProviderName> =
+        intent.shape.groups.iter().map(|group| group.template.provider.clone()).collect();
     dir.create()?;
     let _lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;
     table.acquaint(&intent.shape);
-    let listings = list(&table, &run, declared).await?;
-    let state = state_from_listings(&run, &expanded, &listings, SystemTime::now())
+    let (began, within) = (timer.now(), intent.notes.policy.operation_timeout);
+    let visibility = |name: &ProviderName| table.visibility(name, false);
+    let counts_from = declared.iter().map(|name| visibility(name).absent_counts_from(began)).max();
+    if let Some(counts_from) = counts_from.filter(|at| *at > began) {
+        // Whoever cannot be listed at all is told at once.
+        list(&table, &run, declared.clone(), within).await?;
+        remark(format!(
+            "waiting until {}: what was made last may not be shown before, and must not be made twice",
+            rfc3339(counts_from)
+        ));
+        timer.sleep_until(counts_from).await;
+    }
+    let asked_at = timer.now();
+    let listings = list(&table, &run, declared, within).await?;
+    let shown = listings.into_iter().map(|(name, listing)| {
+        let visibility = visibility(&name);
+        (name, Shown { asked_at, visibility, listing })
+    });
+    let state = state_from_listings(&run, &expanded, &shown.collect(), began, SystemTime::now())
         .map_err(|error| Failure::no_state(format!("adopting run {}: {error}", dir.run())))?;
     let aside = dir.path().join("state.db.before-adopt");
     // A log goes with its own file: what an earlier adoption moved aside makes room, unless this is what is left of one
@@ -63,18 +84,22 @@ pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str)
     ))
 }
 
-/// Lists providers, all of them or none.
+/// Lists providers, all of them or none, each within a time.
 pub(crate) async fn list(
     table: &ExecutorTable,
     run: &RunId,
     names: BTreeSet<ProviderName>,
+    within: Duration,
 ) -> Result<BTreeMap<ProviderName, Listing>, Failure> {
     let mut listings = BTreeMap::new();
     for name in names {
         let Some(provider) = table.provider(&name) else {
             return Err(Failure::error(format!("provider {name} is not built in")));
         };
-        let listing = provider.list(run).await;
+        let listing = tokio::time::timeout(within, provider.list(run)).await.map_err(|_| {
+            let after = within.as_secs_f64();
+            Failure::error(format!("{name} did not list what it holds within {after} s; look again later"))
+        })?;
         let listing = listing
             .map_err(|error| Failure::while_doing(format_args!("listing what {name} holds"), &error))?;
         listings.insert(name, listing);

@@ -310,4 +310,19 @@ fn a_taped_run_is_decided_again_as_it_was() {
     fs::write(&changed, text).unwrap();
     let said = lab.ends(1, &["replay", changed.to_str().unwrap()]);
     assert!(said.contains("differs") && said.contains("begin-delete"), "{said}");
+    // Neither a tape that was damaged, nor one without its beginning or without a pass, passes for one that was played.
+    let text = fs::read_to_string(&tape).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let middle = lines.len() / 2;
+    let mut damaged = lines.clone();
+    damaged[middle] = "{\"pa";
+    for (text, what) in [
+        (damaged.join("\n"), format!("line {} ", middle + 1)),
+        (lines[1..].join("\n"), "lacks its beginning".to_owned()),
+        (lines[0].to_owned(), "holds no pass".to_owned()),
+    ] {
+        fs::write(&changed, text + "\n").unwrap();
+        let said = lab.ends(1, &["replay", changed.to_str().unwrap()]);
+        assert!(said.contains(&what), "{said}");
+    }
 }
