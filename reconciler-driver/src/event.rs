@@ -76,7 +76,7 @@ pub enum Happening {
         /// Who.
         member: String,
     },
-    /// A hold began.
+    /// A hold began, or has another reason from now on.
     Held {
         /// By whose word.
         by: HoldBy,

@@ -4,6 +4,7 @@
 //! While a slot is held: no loss verdict, no begin-delete, no new effect. Running operations finish.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::SystemTime;
 
 use executor_api::{LogicalNodeId, NodeObservation};
@@ -43,13 +44,19 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// Adds a hold on a slot, or on the cluster for `None`. A repeat keeps the first time and reason.
+    /// Adds a hold on a slot, or on the cluster for `None`. Over one of the same holder it takes the new reason and keeps
+    /// the first time: a hold whose reason changes is never absent in between.
     pub fn hold(&mut self, slot: Option<LogicalNodeId>, hold: Hold) {
         let holds = match slot {
             Some(slot) => self.slots.entry(slot).or_default(),
             None => &mut self.cluster,
         };
-        holds.entry(hold.by).or_insert(hold);
+        match holds.entry(hold.by) {
+            Entry::Occupied(held) => held.into_mut().reason = hold.reason,
+            Entry::Vacant(free) => {
+                free.insert(hold);
+            }
+        }
     }
 
     /// Takes a holder's hold back. Says whether there was one.
@@ -91,6 +98,29 @@ impl Holds {
             | NodeObservation::Suspected { .. }
             | NodeObservation::SeenAlive
             | NodeObservation::DeadlinePassed(_) => observation,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_holder_has_one_hold_with_its_latest_reason_and_its_first_time() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let hold = |by, reason: &str, second| Hold { by, reason: reason.to_owned(), since: at(second) };
+        let slot = LogicalNodeId::parse("web-1").unwrap();
+        for on in [Some(slot), None] {
+            let mut holds = Holds::default();
+            holds.hold(on.clone(), hold(HoldBy::Maintenance, "plan a", 1));
+            holds.hold(on.clone(), hold(HoldBy::Operator, "paused", 2));
+            holds.hold(on.clone(), hold(HoldBy::Maintenance, "plan b", 3));
+            let all = on.as_ref().map_or(&holds.cluster, |slot| &holds.slots[slot]);
+            let all: Vec<_> = all.values().cloned().collect();
+            assert_eq!(all, [hold(HoldBy::Operator, "paused", 2), hold(HoldBy::Maintenance, "plan b", 1)]);
         }
     }
 }

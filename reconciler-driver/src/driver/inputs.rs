@@ -53,7 +53,8 @@ pub enum DriverInput {
         /// Why, for an operator.
         error: String,
     },
-    /// Somebody wants a slot, or the cluster for `None`, left alone.
+    /// Somebody wants a slot, or the cluster for `None`, left alone. Over an earlier hold of the same holder: for
+    /// another reason from now on.
     Hold {
         /// The slot.
         slot: Option<LogicalNodeId>,

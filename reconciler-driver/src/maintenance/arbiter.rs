@@ -17,7 +17,7 @@ pub fn hold_of(plan: &BondFlipPlan, state: &PlanState) -> Option<Hold> {
         return None;
     }
     let [one, two] = &plan.nodes;
-    // Without the phase: a hold keeps its first reason, and the phase goes on.
+    // Without the phase: a reason that changes is told, and the phase changes all the time.
     let reason = format!("plan {} works on {one} and {two}", plan.uid);
     Some(Hold { by: HoldBy::Maintenance, reason, since: state.created_at })
 }

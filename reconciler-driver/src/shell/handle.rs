@@ -90,7 +90,8 @@ impl DriverHandle {
         self.ask(|reply| Command::SetPolicy(policy, reply)).await
     }
 
-    /// Leaves a slot, or the cluster for `None`, alone until the release.
+    /// Leaves a slot, or the cluster for `None`, alone until the release. Once more by the same holder gives the hold
+    /// another reason.
     pub async fn hold(
         &self,
         slot: Option<LogicalNodeId>,

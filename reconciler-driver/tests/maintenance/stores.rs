@@ -38,6 +38,21 @@ fn of_two_writers_the_late_one_is_refused() {
 }
 
 #[test]
+fn a_reader_waits_for_no_writer_and_makes_none_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plan.db");
+    let mut bench = Bench::new(&busy(), IoPolicy::Continue);
+    let driver = bench.start_on(Box::new(SqlitePlanStore::open(&file).unwrap()));
+    let writer = rusqlite::Connection::open(&file).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut reader = SqlitePlanStore::open_read_only(&file).unwrap();
+    assert_eq!(&reader.load().unwrap().unwrap().state, driver.state());
+    writer.execute_batch("COMMIT").unwrap();
+    let absent = SqlitePlanStore::open_read_only(&dir.path().join("absent.db"));
+    assert!(absent.is_err() && !dir.path().join("absent.db").exists(), "nothing is made");
+}
+
+#[test]
 fn requests_wait_for_their_answer() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqlitePlanStore::open(&dir.path().join("plan.db")).unwrap();

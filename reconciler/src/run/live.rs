@@ -263,22 +263,27 @@ impl Live {
     pub(crate) async fn heed_plans(&self) -> Result<Vec<String>, Failure> {
         let mut maintained = self.maintained.lock().await;
         let wanted = plans::wanted(&self.dir)?;
+        let mut failure = None;
         for change in plans::changes(&maintained, &wanted) {
-            match change {
+            let made = match change {
                 Change::Hold(slot, hold) => {
                     let asked =
                         self.handle.hold(slot.clone(), HoldBy::Maintenance, hold.reason.clone()).await;
-                    asked.map_err(|error| self.failed("holding a node for maintenance", &error))?;
-                    maintained.insert(slot, hold);
+                    asked
+                        .map(|()| drop(maintained.insert(slot, hold)))
+                        .map_err(|error| self.failed("holding a node for maintenance", &error))
                 }
                 Change::Release(slot) => {
                     let asked = self.handle.release(slot.clone(), HoldBy::Maintenance).await;
-                    asked.map_err(|error| self.failed("releasing a node after maintenance", &error))?;
-                    maintained.remove(&slot);
+                    asked
+                        .map(|_| drop(maintained.remove(&slot)))
+                        .map_err(|error| self.failed("releasing a node after maintenance", &error))
                 }
-            }
+            };
+            // A node that is not there (any more) stands in no other's way.
+            failure = failure.or(made.err());
         }
-        Ok(Vec::new())
+        failure.map_or_else(|| Ok(Vec::new()), Err)
     }
 
     /// The same for a run that nobody drives. Says whether there is one.

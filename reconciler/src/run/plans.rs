@@ -105,16 +105,18 @@ pub(crate) fn wanted(run: &RunDir) -> Result<Held, Failure> {
 /// What the plan in a directory holds.
 fn hold_in(plan: &Path) -> Option<Hold> {
     let path = plan.join("plan.db");
-    if !path.exists() {
-        return None;
+    let unreadable = |error: &dyn std::error::Error| {
+        let reason = format!("the plan in {} cannot be read: {error}", plan.display());
+        Some(Hold { by: HoldBy::Maintenance, reason, since: SystemTime::now() })
+    };
+    match path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return None,
+        Err(error) => return unreadable(&error),
     }
-    match SqlitePlanStore::open(&path).and_then(|mut store| store.load()) {
-        Ok(None) => None,
-        Ok(Some(record)) => hold_of(&record.plan, &record.state),
-        Err(error) => {
-            let reason = format!("the plan in {} cannot be read: {error}", plan.display());
-            Some(Hold { by: HoldBy::Maintenance, reason, since: SystemTime::UNIX_EPOCH })
-        }
+    match SqlitePlanStore::open_read_only(&path).and_then(|mut store| store.load()) {
+        Ok(record) => record.and_then(|record| hold_of(&record.plan, &record.state)),
+        Err(error) => unreadable(&error),
     }
 }
 
@@ -128,20 +130,14 @@ pub(crate) fn held(holds: &Holds) -> Held {
     cluster.into_iter().chain(slots).collect()
 }
 
-/// The way from what is held to what should be. A hold for another reason than before is released first.
+/// The way from what is held to what should be, on which no node that is held before and after is free in between:
+/// another reason is put over the former one, and only what is in force already makes room for a release.
 pub(crate) fn changes(held: &Held, wanted: &Held) -> Vec<Change> {
-    let mut changes = Vec::new();
-    for (slot, hold) in held {
-        if wanted.get(slot).is_none_or(|wanted| wanted.reason != hold.reason) {
-            changes.push(Change::Release(slot.clone()));
-        }
-    }
-    for (slot, hold) in wanted {
-        if held.get(slot).is_none_or(|held| held.reason != hold.reason) {
-            changes.push(Change::Hold(slot.clone(), hold.clone()));
-        }
-    }
-    changes
+    let new =
+        wanted.iter().filter(|(slot, hold)| held.get(slot).is_none_or(|held| held.reason != hold.reason));
+    let holds = new.map(|(slot, hold)| Change::Hold(slot.clone(), hold.clone()));
+    let releases = held.keys().filter(|slot| !wanted.contains_key(slot)).cloned().map(Change::Release);
+    holds.chain(releases).collect()
 }
 
 /// Makes the changes in stored holds.
@@ -182,6 +178,47 @@ mod tests {
         make(&changes(&held(&holds), &Held::new()), &mut holds);
         assert_eq!(held(&holds), Held::new());
         assert_eq!(holds.slots.len(), 1, "the operator's stands");
+    }
+
+    /// Makes the changes one after another, as a driver does with passes in between; each node that is held before and
+    /// after must be held at every point.
+    fn goes_without_a_gap(before: &Held, after: &Held) {
+        let mut holds = Holds::default();
+        before.iter().for_each(|(slot, hold)| holds.hold(slot.clone(), hold.clone()));
+        let on = |held: &Held, node: &LogicalNodeId| {
+            held.contains_key(&None) || held.contains_key(&Some(node.clone()))
+        };
+        let nodes = ["web-1", "web-2", "web-3"].map(id);
+        let throughout: Vec<_> = nodes.iter().filter(|node| on(before, node) && on(after, node)).collect();
+        for change in changes(before, after) {
+            make(std::slice::from_ref(&change), &mut holds);
+            for node in &throughout {
+                assert!(holds.on(node).is_some(), "{node} is free after {change:?}: {before:?} -> {after:?}");
+            }
+        }
+        let reasons =
+            |held: &Held| held.iter().map(|(on, hold)| (on.clone(), hold.reason.clone())).collect::<Vec<_>>();
+        assert_eq!(reasons(&held(&holds)), reasons(after));
+    }
+
+    #[test]
+    fn a_node_that_is_held_before_and_after_is_held_all_the_way() {
+        let (one, two) = (Some(id("web-1")), Some(id("web-2")));
+        let some = [
+            Held::new(),
+            Held::from([(one.clone(), hold("plan a"))]),
+            Held::from([(one.clone(), hold("plan a cannot be read"))]),
+            Held::from([(one.clone(), hold("plan b")), (two.clone(), hold("plan b"))]),
+            Held::from([(None, hold("plan a"))]),
+            Held::from([(None, hold("plan c")), (two, hold("plan a"))]),
+        ];
+        for before in &some {
+            for after in &some {
+                goes_without_a_gap(before, after);
+            }
+        }
+        let (before, after) = (&some[1], &some[2]);
+        assert_eq!(changes(before, after), [Change::Hold(one, hold("plan a cannot be read"))]);
     }
 
     #[test]

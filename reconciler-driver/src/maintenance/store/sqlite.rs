@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
 use super::{LogLine, PlanRecord, PlanStore, PlanStoreError, Request, follows};
 use crate::store::Log;
@@ -39,16 +39,33 @@ impl SqlitePlanStore {
         connection.busy_timeout(PATIENCE).map_err(sql("set patience"))?;
         let mut store = Self { path: path.to_owned(), connection, log };
         store.create()?;
-        let mark: (i64, i64) = store.run("read the file's mark", |connection| {
-            let pragma = |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0));
-            Ok((pragma("application_id")?, pragma("user_version")?))
-        })?;
-        if mark != (APPLICATION_ID, SCHEMA_VERSION) {
-            return Err(PlanStoreError::NotOurs { path: path.to_owned() });
-        }
+        store.check_mark()?;
         let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;";
         store.run("set durability", |connection| connection.execute_batch(pragmas))?;
         Ok(store)
+    }
+
+    /// Opens a plan file to look at it, in nobody's way.
+    pub fn open_read_only(path: &Path) -> Result<Self, PlanStoreError> {
+        let sql = |doing| move |source| PlanStoreError::Sql { doing, path: path.to_owned(), source };
+        let opened = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY);
+        let mut connection = opened.map_err(sql("open the file"))?;
+        let log = Log::of(&mut connection).map_err(sql("bound the log"))?;
+        connection.busy_timeout(PATIENCE).map_err(sql("set patience"))?;
+        let store = Self { path: path.to_owned(), connection, log };
+        store.check_mark()?;
+        Ok(store)
+    }
+
+    fn check_mark(&self) -> Result<(), PlanStoreError> {
+        let mark: (i64, i64) = self.run("read the file's mark", |connection| {
+            let pragma = |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0));
+            Ok((pragma("application_id")?, pragma("user_version")?))
+        })?;
+        if mark == (APPLICATION_ID, SCHEMA_VERSION) {
+            return Ok(());
+        }
+        Err(PlanStoreError::NotOurs { path: self.path.clone() })
     }
 
     fn create(&mut self) -> Result<(), PlanStoreError> {
