@@ -21,10 +21,9 @@ use executor_api::{LogicalNodeId, RunId};
 use reconciler_core::{ClusterShape, ClusterState, Holds, ManagedNode};
 use serde::{Deserialize, Serialize};
 
-mod sqlite;
+pub(crate) mod sqlite;
 
 pub use sqlite::SqliteStore;
-pub(crate) use sqlite::log::Log;
 
 /// Everything that is stored of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

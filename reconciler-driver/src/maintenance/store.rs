@@ -1,5 +1,7 @@
 //! Where a plan's record outlives the process: one record, whole, with a number that only its one writer raises. Who
 //! writes over a record that moved is refused, so that of two operators with one store the late one stops.
+//!
+//! A file has one version number, and the rule for raising it is that of [`store`](crate::store).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,6 +10,8 @@ use std::time::SystemTime;
 
 use reconciler_core::maintenance::{Answer, BondFlipPlan, PlanState};
 use serde::{Deserialize, Serialize};
+
+use crate::StoreError;
 
 mod sqlite;
 
@@ -70,33 +74,80 @@ pub enum PlanStoreError {
         /// The write that this process made last.
         known: u64,
     },
-    /// The file failed.
-    #[error("cannot {doing} in the plan file {}", path.display())]
-    Sql {
-        /// What was being done.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        source: rusqlite::Error,
-    },
-    /// The file is not one of ours, or a newer version's.
-    #[error("{} is no plan file that this program can read; choose another path", path.display())]
+    /// The file is not one of ours.
+    #[error("{} is no plan file of this program; choose another path", path.display())]
     NotOurs {
         /// The file.
         path: PathBuf,
     },
-    /// A value does not read.
-    #[error("the stored {what} cannot be read or written; the file may be damaged")]
-    Value {
-        /// Which.
-        what: &'static str,
-        /// What the decoder said.
-        source: serde_json::Error,
+    /// The file was written by a newer version.
+    #[error(
+        "the plan file {} has schema version {found}, this program knows {known}; use the newer program that wrote it",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version known here.
+        known: i64,
     },
+    /// The file is of an older version, and so is the process that drives its plan.
+    #[error("the plan file {} is of an older version; speak to the plan with the program that drives it", path.display())]
+    Older {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The content is at fault: trying again does not help.
+    #[error(
+        "the plan's file is damaged ({finding}); nothing was changed: put a copy of it back, or move it and its log away, \
+         which gives the plan up"
+    )]
+    Damaged {
+        /// What was found, and where.
+        finding: String,
+    },
+    /// The way to the content is at fault.
+    #[error(transparent)]
+    File(Box<StoreError>),
     /// A store that is not a file failed.
     #[error("{0}")]
     Other(String),
+}
+
+impl PlanStoreError {
+    /// Whether the file is of no use to this program, now and later.
+    pub fn is_unusable(&self) -> bool {
+        match self {
+            Self::NotOurs { .. } | Self::Newer { .. } | Self::Damaged { .. } => true,
+            Self::Moved { .. } | Self::Older { .. } | Self::File(_) | Self::Other(_) => false,
+        }
+    }
+}
+
+impl From<StoreError> for PlanStoreError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotOurs { path } => Self::NotOurs { path },
+            StoreError::Newer { path, found, known } => Self::Newer { path, found, known },
+            error if error.is_damage() => Self::Damaged { finding: finding(&error) },
+            error => Self::File(Box::new(error)),
+        }
+    }
+}
+
+/// What is wrong with a file, without what can be done about the state of a cluster.
+fn finding(error: &StoreError) -> String {
+    match error {
+        StoreError::Damaged { path, finding } => format!("{}: {finding}", path.display()),
+        StoreError::Sql { doing, path, source } => format!("{}: cannot {doing}: {source}", path.display()),
+        StoreError::LogAlone { path } => {
+            format!("{} is missing or empty, and its log is there", path.display())
+        }
+        StoreError::Value { what, source } => format!("the stored {what}: {source}"),
+        error => error.summary(),
+    }
 }
 
 /// Keeps one plan.

@@ -230,7 +230,7 @@ fn a_torn_file_is_damaged_and_not_an_empty_cluster() {
     drop(store);
     let whole = std::fs::read(&path).unwrap();
     let torn = [&whole[..whole.len() / 2], &vec![0xa5; 4096], &whole[whole.len() / 2 + 4096..]].concat();
-    for bytes in [&torn[..], &whole[..whole.len() / 2]] {
+    for bytes in [&torn[..], &whole[..whole.len() / 2], &whole[..4096], &whole[..300], &whole[..1]] {
         std::fs::write(&path, bytes).unwrap();
         let error = SqliteStore::open(&path).and_then(|mut store| store.load()).unwrap_err();
         assert!(error.is_damage(), "{error}");

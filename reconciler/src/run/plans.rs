@@ -109,7 +109,7 @@ fn hold_in(plan: &Path) -> Option<Hold> {
         let reason = format!("the plan in {} cannot be read: {error}", plan.display());
         Some(Hold { by: HoldBy::Maintenance, reason, since: SystemTime::now() })
     };
-    match path.try_exists() {
+    match SqlitePlanStore::is_there(&path) {
         Ok(true) => {}
         Ok(false) => return None,
         Err(error) => return unreadable(&error),

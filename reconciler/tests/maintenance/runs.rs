@@ -113,3 +113,36 @@ fn a_running_plan_is_watched_and_asked_to_go_back_from_another_process() {
     let told = desk.ends(0, &["status", &plan, "--timeline"]);
     assert!(told.contains("tester asked for the way back"), "{told}");
 }
+
+#[test]
+fn a_plan_file_that_is_damaged_or_newer_is_told_as_such_and_left_as_it_is() {
+    let (desk, plan) = (Desk::new(), example("bond-flip.yaml"));
+    desk.ends(0, &["run", &plan, "--fast", "--approve"]);
+    let file = desk.path("state/maintenance-bond-flip/plan.db");
+    let whole = std::fs::read(&file).unwrap();
+    let mut digit = whole.clone();
+    let (from, to) = (b"\"retries\":0", b"\"retries\":7");
+    let places: Vec<_> = (0..whole.len() - from.len()).filter(|at| whole[*at..].starts_with(from)).collect();
+    places.iter().for_each(|at| digit[*at..*at + to.len()].copy_from_slice(to));
+    assert_ne!(digit, whole);
+    // The version is a number in the file's head.
+    let mut newer = whole.clone();
+    newer[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    let cut = whole[..whole.len() / 2].to_vec();
+    for (bytes, words) in [(digit, "damaged"), (cut, "damaged"), (newer, "use the newer program")] {
+        std::fs::write(&file, &bytes).unwrap();
+        for command in [
+            &["status", &plan][..],
+            &["run", &plan, "--fast", "--approve", "--again"],
+            &["run", &plan, "--fast", "--observe"],
+            &["abort", &plan],
+            &["abort", &plan, "--give-up"],
+        ] {
+            let text = desk.ends(4, command);
+            assert!(text.contains(words) && text.contains("plan"), "{command:?}: {text}");
+            assert_eq!(std::fs::read(&file).unwrap(), bytes, "{command:?}");
+        }
+    }
+    std::fs::write(&file, whole).unwrap();
+    desk.ends(0, &["status", &plan]);
+}

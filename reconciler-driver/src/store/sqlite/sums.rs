@@ -3,10 +3,10 @@
 
 use rusqlite::{Connection, params};
 
-use super::{ANNOTATIONS, META, SLOTS};
+use super::Table;
 
 /// FNV-1a over 64 bits: fixed for ever. A change of one byte always gives another sum.
-pub(super) fn of(table: &str, key: &str, value: &str) -> i64 {
+pub(crate) fn of(table: &str, key: &str, value: &str) -> i64 {
     let parts = [table, key, value];
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
     let sum = bytes
@@ -15,11 +15,11 @@ pub(super) fn of(table: &str, key: &str, value: &str) -> i64 {
 }
 
 /// From version 1, which had none, to version 2: every row that is there gets its sum.
-pub(super) fn add(connection: &Connection) -> rusqlite::Result<()> {
-    for table in [META, SLOTS, ANNOTATIONS] {
+pub(crate) fn add(connection: &Connection, tables: &[Table]) -> rusqlite::Result<()> {
+    for table in tables {
         let (name, key) = (table.name, table.key);
         connection.execute_batch(&format!("ALTER TABLE {name} ADD COLUMN sum INTEGER NOT NULL DEFAULT 0"))?;
-        let mut read = connection.prepare(&format!("SELECT {key}, value FROM {name}"))?;
+        let mut read = connection.prepare(&format!("SELECT CAST({key} AS TEXT), value FROM {name}"))?;
         let rows: Vec<(String, String)> =
             read.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
         let mut write = connection.prepare(&format!("UPDATE {name} SET sum = ?2 WHERE {key} = ?1"))?;

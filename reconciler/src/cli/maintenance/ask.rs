@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reconciler_driver::maintenance::{PlanStore as _, Request, RequestKind};
+use reconciler_driver::maintenance::{PlanStore as _, Request, RequestKind, SqlitePlanStore};
 use serde_json::json;
 
 use super::arbiter::Arbiter;
@@ -38,10 +38,11 @@ async fn ask(global: &Global, plan: &Path, request: Request, format: Format) -> 
     let loaded = file::load(plan)?;
     let name = &loaded.file.name;
     let dir = site::dir(global, name)?;
-    let mut store = site::existing(&dir)?
+    let mut seen = site::look(&dir)?
         .ok_or_else(|| Failure::no_state(format!("plan {name} has no run: there is nothing to ask")))?;
-    let failed = |error| Failure::while_doing("asking the process that drives the plan", &error);
-    let record = store.load().map_err(failed)?;
+    let failed = |error| site::failed("asking the process that drives the plan", &error);
+    let record = seen.load().map_err(failed)?;
+    drop(seen);
     let over = record.is_some_and(|record| record.state.is_over());
     let nobody = || {
         Failure::refused(if over {
@@ -56,6 +57,7 @@ async fn ask(global: &Global, plan: &Path, request: Request, format: Format) -> 
     if holder(&dir).is_none() {
         return Err(nobody());
     }
+    let store = SqlitePlanStore::open_beside(&site::path(&dir)).map_err(failed)?;
     let id = store.ask(&request).map_err(failed)?;
     let given_up = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -83,15 +85,14 @@ async fn give_up(global: &Global, args: &AbortArgs) -> Result<Code, Failure> {
     let name = &loaded.file.name;
     let dir = site::dir(global, name)?;
     let missing = || Failure::no_state(format!("plan {name} has no run: there is nothing to give up"));
-    let _lock = if site::path(&dir).exists() {
+    let _lock = if site::is_there(&dir)? {
         Lock::take(&dir).map_err(|_| {
             Failure::refused(format!("plan {name} is being driven: ask it to go back with `abort` alone"))
         })?
     } else {
         return Err(missing());
     };
-    let reading = |error| Failure::while_doing("reading the plan", &error);
-    let record = site::existing(&dir)?.ok_or_else(missing)?.load().map_err(reading)?.ok_or_else(missing)?;
+    let record = site::record(&dir)?.ok_or_else(missing)?;
     if record.state.is_over() {
         return Err(Failure::refused(format!("plan {name} is over: there is nothing to give up")));
     }

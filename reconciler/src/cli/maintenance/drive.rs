@@ -9,7 +9,7 @@ use executor_api::Timer;
 use executor_host_fake::HostWorld;
 use reconciler_core::maintenance::{Answer, BondFlipPlan, Person, Phase, Recovery, Reply};
 use reconciler_driver::maintenance::{
-    MaintenanceDriver, MaintenanceError, MemoryPlanStore, PlanStore as _, Request, RequestKind,
+    MaintenanceDriver, MaintenanceError, MemoryPlanStore, PlanStoreError, Request, RequestKind,
     SqlitePlanStore,
 };
 use reconciler_driver::{TokioTimer, VirtualTimer};
@@ -81,10 +81,10 @@ pub(super) async fn run(global: &Global, args: RunArgs) -> Result<Code, Failure>
     clear_way(&dir, name, args.again)?;
     let arbiter = Arbiter::link(global, &dir, &loaded)?;
     let plan = loaded.plan(&format!("{name}-{}", uid::mint()?))?;
-    let (world, start) = site::start(&loaded.scenario, Arc::clone(&timer), Box::new(site::open(&dir)?))?;
+    let mailbox = site::open(&dir)?;
+    let (world, start) = site::start(&loaded.scenario, Arc::clone(&timer), Box::new(mailbox.clone()))?;
     let approval = Person { who: args.who.clone(), at: timer.now() };
     let mut driver = MaintenanceDriver::file(start, plan, Some(approval)).map_err(failed)?;
-    let mailbox = site::open(&dir)?;
     let live = Live {
         mailbox,
         format: args.output,
@@ -139,10 +139,7 @@ fn driven(name: &str, error: LockError) -> Failure {
 
 /// Makes room for a new run of the plan, or says why not.
 fn clear_way(dir: &crate::run::dir::RunDir, name: &str, again: bool) -> Result<(), Failure> {
-    let Some(mut store) = site::existing(dir)? else { return Ok(()) };
-    let Some(record) = store.load().map_err(|error| Failure::while_doing("reading the plan", &error))? else {
-        return Ok(());
-    };
+    let Some(record) = site::record(dir)? else { return Ok(()) };
     if !again {
         let label = record.state.label();
         return Err(Failure::refused(format!(
@@ -150,8 +147,8 @@ fn clear_way(dir: &crate::run::dir::RunDir, name: &str, again: bool) -> Result<(
              that it cannot be taken up. Begin anew with --again, or look at it with `reconciler maintenance status`"
         )));
     }
-    drop(store);
-    for suffix in ["", "-wal", "-shm"] {
+    // The log goes first: a file without it is older, a log without its file is damage.
+    for suffix in ["-wal", "-shm", ""] {
         let mut path = site::path(dir).into_os_string();
         path.push(suffix);
         match std::fs::remove_file(&path) {
@@ -171,10 +168,7 @@ async fn observe(
     clock: Option<&VirtualTimer>,
     format: Format,
 ) -> Result<Code, Failure> {
-    let stored = match site::existing(dir)? {
-        Some(mut store) => store.load().map_err(|error| Failure::while_doing("reading the plan", &error))?,
-        None => None,
-    };
+    let stored = site::record(dir)?;
     // A copy: nothing that is seen here is stored.
     let begun = stored.is_some();
     let store = stored.map_or_else(MemoryPlanStore::new, MemoryPlanStore::holding);
@@ -337,8 +331,8 @@ impl Live {
     }
 }
 
-fn mail(error: &dyn std::error::Error) -> Failure {
-    Failure::while_doing("looking for requests", error)
+fn mail(error: &PlanStoreError) -> Failure {
+    site::failed("looking for requests", error)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "handed to map_err")]

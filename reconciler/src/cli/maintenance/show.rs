@@ -66,8 +66,8 @@ impl Report {
     fn read(dir: &RunDir, name: &str) -> Result<Self, Failure> {
         let missing =
             || Failure::no_state(format!("plan {name} has no run; `reconciler maintenance run` begins one"));
-        let reading = |error| Failure::while_doing("reading the plan", &error);
-        let mut store = site::existing(dir)?.ok_or_else(missing)?;
+        let reading = |error| site::failed("reading the plan", &error);
+        let mut store = site::look(dir)?.ok_or_else(missing)?;
         let record = store.load().map_err(reading)?.ok_or_else(missing)?;
         let mut report = Self::of(&record.plan, &record.state, store.log().map_err(reading)?);
         report.driver_pid = holder(dir).map(|holder| holder.pid);
