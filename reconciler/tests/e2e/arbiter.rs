@@ -138,48 +138,6 @@ fn a_run_that_nobody_drives_is_held_all_the_same_and_a_plan_that_is_given_up_let
 }
 
 #[test]
-fn a_hold_whose_reason_changes_is_never_absent_in_between() {
-    let lab = Lab::with(&web("held", 2, ""));
-    lab.ok(&["apply", "-q", "--timeout", "60s"]);
-    let before = lab.attempts();
-    let plan = plan(&lab);
-    let _run = lab.run();
-    let mut driving = drive_plan(&lab, &plan);
-    frozen(&lab, &plan, None);
-    driving.kill();
-    // The held node is to be another one; the one that is not held is taken for it at once.
-    let leader = web("held", 2, "").replace("role: worker", "role: leader");
-    lab.write(&leader);
-    wait("the node that is not held to be replaced", 60, || {
-        let free = node(&lab, "web-0");
-        free["attempt"].as_u64() > before.get("web-0").copied() && free["ready"] == true
-    });
-    // Its plan cannot be read, in one way after another. It is never absent: what is not there holds nothing.
-    let file = lab.state_dir().join("maintenance-bond-flip-broken/plan.db");
-    let next = file.with_extension("next");
-    let mut reasons = holds(&lab);
-    for spoil in 0..3 {
-        match spoil {
-            0 => std::fs::write(&next, "no database".repeat(500)).unwrap(),
-            1 => std::os::unix::fs::symlink(&file, &next).unwrap(),
-            _ => std::fs::write(&next, "").unwrap(),
-        }
-        std::fs::rename(&next, &file).unwrap();
-        // As long as its log is there, the plan reads well.
-        for beside in ["db-wal", "db-shm"] {
-            let _ = std::fs::remove_file(file.with_extension(beside));
-        }
-        wait("the hold's new reason", 20, || holds(&lab) != reasons);
-        reasons = holds(&lab);
-        assert!(reasons.len() == 1 && reasons[0].contains("cannot be read"), "{reasons:?}");
-    }
-    assert_eq!(node(&lab, "web-1")["attempt"].as_u64(), before.get("web-1").copied());
-    let events = lab.ok(&["events", "web-1"]);
-    assert!(events.contains("held") && !events.contains("released"), "{events}");
-    assert!(!events.contains("begin-delete"), "{events}");
-}
-
-#[test]
 fn a_plan_for_nodes_that_the_run_does_not_have_is_refused_at_its_place() {
     let lab = Lab::with(&web("held", 1, ""));
     lab.ok(&["apply", "-q", "--timeout", "60s"]);
