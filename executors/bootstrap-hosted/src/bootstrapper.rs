@@ -24,7 +24,7 @@ use crate::host::{
 use crate::progress::Progress;
 use crate::record::SessionRecord;
 use crate::settings::{BootSettings, EnvValue, FileSource};
-use crate::transport::{Connection, Transport};
+use crate::transport::{Pin, Transport};
 
 /// Kept free at the end of every call, so that it ends by itself rather than being given up.
 const MARGIN: Duration = Duration::from_millis(300);
@@ -97,27 +97,28 @@ impl<T: Transport> HostedBootstrapper<T> {
         Self { transport, config, records }
     }
 
-    /// Connects, and pins the host if this was the first contact. A host that was reached has all of its patience anew.
+    /// Connects, and pins the host if this is the first contact; the pin is on record before the host is asked for
+    /// anything. A host that was reached has all of its patience anew.
     pub(crate) async fn reach(
         &self,
         record: &SessionRecord<T::Settings>,
     ) -> Result<Box<dyn Host>, HostError> {
-        let pin = record.pin.as_deref();
-        let Connection { host, pin: learnt } =
-            self.transport.connect(&record.endpoint, &record.connect, pin).await?;
-        if let (None, Some(learnt)) = (pin, learnt) {
-            let mut kept = learnt.clone();
+        let keep = |learnt: &str| {
+            let mut kept = learnt.to_owned();
             let update = self.records.update(&record.attempt, |record| {
-                kept.clone_from(record.pin.get_or_insert_with(|| learnt.clone()));
+                kept.clone_from(record.pin.get_or_insert_with(|| learnt.to_owned()));
             });
             update.map_err(|error| HostError::Unfit(format!("{error}: {}", error.source)))?;
-            if kept != learnt {
-                return Err(HostError::WrongHost(format!(
-                    "{} showed {learnt}, and {kept} was pinned at the same moment",
-                    record.endpoint
-                )));
+            if kept == learnt {
+                return Ok(());
             }
-        }
+            Err(HostError::WrongHost(format!(
+                "{} showed {learnt}, and {kept} was pinned at the same moment",
+                record.endpoint
+            )))
+        };
+        let pin = Pin::new(record.pin.as_deref(), &keep);
+        let host = self.transport.connect(&record.endpoint, &record.connect, pin).await?;
         if record.unreachable_since.is_some() {
             let update = self.records.update(&record.attempt, |record| record.unreachable_since = None);
             update.map_err(|error| HostError::Unfit(format!("{error}: {}", error.source)))?;

@@ -34,4 +34,4 @@ pub use host::{CancelEnd, Content, Glimpse, Host, HostError, OutputWanted, Posit
 pub use logs::{OutputError, OutputReader, Piece, SessionOutput};
 pub use plan::Plan;
 pub use settings::BootSettings;
-pub use transport::{Connection, Transport};
+pub use transport::{Pin, Transport};

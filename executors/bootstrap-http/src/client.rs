@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bootstrap_hosted::{
-    CancelEnd, Connection, Content, Glimpse, Host, HostError, OutputWanted, Plan, Position, SessionName,
-    Standing, Transport,
+    CancelEnd, Content, Glimpse, Host, HostError, OutputWanted, Pin, Plan, Position, SessionName, Standing,
+    Transport,
 };
 use executor_api::{Endpoint, EndpointAuth, ProviderName, Secret, SpecProblem};
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
@@ -57,8 +57,9 @@ impl Transport for AgentTransport {
         &self,
         endpoint: &Endpoint,
         settings: &AgentConnect,
-        _: Option<&str>,
-    ) -> Result<Connection, HostError> {
+        // Who the host is follows from its certificate alone.
+        _: Pin<'_>,
+    ) -> Result<Box<dyn Host>, HostError> {
         let port = settings.port.unwrap_or(endpoint.port);
         let late = || {
             HostError::Unreachable(format!(
@@ -71,7 +72,7 @@ impl Transport for AgentTransport {
     }
 }
 
-async fn enter(endpoint: &Endpoint, port: u16, settings: &AgentConnect) -> Result<Connection, HostError> {
+async fn enter(endpoint: &Endpoint, port: u16, settings: &AgentConnect) -> Result<Box<dyn Host>, HostError> {
     let named = match &endpoint.auth {
         EndpointAuth::Token(token) => Some(token),
         EndpointAuth::None | EndpointAuth::Key { .. } => None,
@@ -94,7 +95,7 @@ async fn enter(endpoint: &Endpoint, port: u16, settings: &AgentConnect) -> Resul
             host.base, health.protocol
         )));
     }
-    Ok(Connection { host: Box::new(host), pin: None })
+    Ok(Box::new(host))
 }
 
 /// A client for one agent, and the beginning of its addresses.

@@ -9,9 +9,9 @@
 //! connection drops, and whoever connects next finds it. Nothing here ever asks for a password: keys and the
 //! user's agent are all there is, so that no run ever waits for somebody to type.
 //!
-//! The host's key is the one in the settings or, without one, the key that the host showed on the attempt's first
-//! contact. That one is kept in the attempt's record before anything is sent to the host, and from then on no
-//! other key is accepted for this attempt.
+//! The host's key is the one in the settings or, without one, the key of the host that first let the attempt in. That
+//! one is kept in the attempt's record before the host is given the first command, and from then on no other key is
+//! accepted for this attempt. A host that refuses our key is not kept to: its first boot may not have given it its own.
 
 mod auth;
 pub mod hostkey;

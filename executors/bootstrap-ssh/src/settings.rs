@@ -26,7 +26,7 @@ pub struct SshConnect {
     /// Whether to use the keys of the agent at `SSH_AUTH_SOCK` when there is no other key.
     pub agent: bool,
     /// The host's key as in `known_hosts` (`ssh-ed25519 AAAA...`), or its fingerprint (`SHA256:...`). Without it the
-    /// key shown on the attempt's first contact is kept to.
+    /// key of the host that first lets the attempt in is kept to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
     /// How long one try to connect may take.

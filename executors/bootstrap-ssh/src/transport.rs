@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bootstrap_hosted::host::script::ScriptHost;
-use bootstrap_hosted::{Connection, HostError, Transport};
+use bootstrap_hosted::{Host, HostError, Pin, Transport};
 use executor_api::{Endpoint, ProviderName, SpecProblem};
 use russh::client::{self, DisconnectReason, Handler};
 use russh::keys::{PublicKey, PublicKeyOrCertificate};
@@ -67,8 +67,8 @@ impl Transport for SshTransport {
         &self,
         endpoint: &Endpoint,
         settings: &SshConnect,
-        pin: Option<&str>,
-    ) -> Result<Connection, HostError> {
+        pin: Pin<'_>,
+    ) -> Result<Box<dyn Host>, HostError> {
         let endpoint = Endpoint { port: settings.port.unwrap_or(endpoint.port), ..endpoint.clone() };
         let late =
             || HostError::Unreachable(format!("{endpoint} did not answer within {:?}", settings.timeout.0));
@@ -76,12 +76,8 @@ impl Transport for SshTransport {
     }
 }
 
-async fn enter(
-    endpoint: &Endpoint,
-    settings: &SshConnect,
-    pin: Option<&str>,
-) -> Result<Connection, HostError> {
-    let expected = settings.host_key.as_deref().or(pin).map(HostKey::parse).transpose();
+async fn enter(endpoint: &Endpoint, settings: &SshConnect, pin: Pin<'_>) -> Result<Box<dyn Host>, HostError> {
+    let expected = settings.host_key.as_deref().or_else(|| pin.known()).map(HostKey::parse).transpose();
     let expected = expected.map_err(HostError::Unfit)?;
     // Asked first: a missing account or key is no reason to knock.
     auth::user(endpoint, settings)?;
@@ -107,10 +103,12 @@ async fn enter(
         return Err(HostError::WrongHost(format!("{endpoint} showed no host key")));
     };
     auth::log_in(&mut handle, &farewell, endpoint, settings).await?;
-    // The pin is who the host is; it was compared already if there was something to compare it with.
-    let pin = pin_of(&shown);
-    let host = ScriptHost::install(SshRunner::new(handle)).await?;
-    Ok(Connection { host: Box::new(host), pin })
+    // Kept before the first command, and not before the login: a host that lets nobody in yet may still be given its
+    // keys, its own among them, and nobody can use the signature it saw for anything else.
+    if let Some(learnt) = pin_of(&shown) {
+        pin.keep(&learnt)?;
+    }
+    Ok(Box::new(ScriptHost::install(SshRunner::new(handle)).await?))
 }
 
 /// Why there is no connection.

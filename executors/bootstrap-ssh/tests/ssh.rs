@@ -7,7 +7,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use bootstrap_hosted::{HostError, Transport as _};
+use bootstrap_hosted::{HostError, Pin, Transport as _};
 use bootstrap_ssh::SshTransport;
 use executor_api::{ExecutorErrorKind, NodeObservation, RejectReason};
 use serde_json::{Value, json};
@@ -68,6 +68,39 @@ async fn a_host_key_that_changes_within_an_attempt_is_refused() {
     for (pid, _) in processes(&key) {
         let _ = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_is_kept_to_before_it_was_asked_for_anything() {
+    let Some(mut world) = SshWorld::new().await else { return };
+    let (boot, key) = (world.instance(), attempt());
+    // The very first command of a session finds no room for its script.
+    let place = world.dir.path().join("host/.reconciler");
+    std::fs::write(&place, "").unwrap();
+    let error = start(&boot, &world, &key, &lives()).await.unwrap_err();
+    assert!(error.summary().contains("session script"), "{}", error.summary());
+    std::fs::remove_file(&place).unwrap();
+    world.stop();
+    world.change_host_key();
+    world.serve().await;
+    let error = start(&world.instance(), &world, &key, &lives()).await.unwrap_err();
+    assert_eq!(error.kind, ExecutorErrorKind::Rejected(RejectReason::Authorisation), "{}", error.summary());
+    assert!(!place.exists(), "something was sent to another host");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_lets_nobody_in_yet_may_still_be_given_its_own_key() {
+    let Some(mut world) = SshWorld::new().await else { return };
+    let (boot, key) = (world.instance(), attempt());
+    let known = std::fs::read(world.dir.path().join("authorized")).unwrap();
+    std::fs::write(world.dir.path().join("authorized"), "").unwrap();
+    start(&boot, &world, &key, &lives()).await.unwrap();
+    world.stop();
+    world.change_host_key();
+    std::fs::write(world.dir.path().join("authorized"), known).unwrap();
+    world.serve().await;
+    Attached::to(&boot, &key).heard.joined().await;
+    cancel(&boot, &key).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,7 +190,8 @@ async fn a_connect_breaks_at_any_moment(world: &SshWorld) {
     let settings = world.connect_settings();
     for bytes in (100..4000).step_by(300) {
         world.break_after(bytes);
-        let broken = SshTransport::default().connect(&world.endpoint(), &settings, None).await;
+        let broken =
+            SshTransport::default().connect(&world.endpoint(), &settings, Pin::new(None, &|_| Ok(()))).await;
         let harmless = matches!(broken, Err(HostError::Unreachable(_) | HostError::Broken(_)));
         assert!(harmless, "after {bytes} bytes: {broken:?}");
     }

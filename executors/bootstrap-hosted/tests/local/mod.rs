@@ -17,7 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bootstrap_hosted::host::local::LocalRunner;
 use bootstrap_hosted::host::script::{Ran, Runner, ScriptHost};
-use bootstrap_hosted::{Connection, Content, HostError, HostedBootstrapper, HostedConfig, Transport};
+use bootstrap_hosted::{Content, Host, HostError, HostedBootstrapper, HostedConfig, Pin, Transport};
 use executor_api::{Bootstrapper, Endpoint, EndpointAuth, ProviderName, SpecProblem};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ impl Transport for Local {
         Vec::new()
     }
 
-    async fn connect(&self, _: &Endpoint, _: &Nothing, _: Option<&str>) -> Result<Connection, HostError> {
+    async fn connect(&self, _: &Endpoint, _: &Nothing, _: Pin<'_>) -> Result<Box<dyn Host>, HostError> {
         if self.faults.unreachable.load(Ordering::SeqCst) {
             return Err(HostError::Unreachable("nobody answers".into()));
         }
@@ -91,7 +91,7 @@ impl Transport for Local {
             return Err(HostError::WrongHost("another host answers".into()));
         }
         let runner = Faulty { runner: LocalRunner::new(self.root.clone()), faults: Arc::clone(&self.faults) };
-        Ok(Connection { host: Box::new(ScriptHost::install(runner).await?), pin: None })
+        Ok(Box::new(ScriptHost::install(runner).await?))
     }
 }
 
