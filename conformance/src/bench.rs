@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use executor_api::{
     AttemptKey, BootstrapSessionId, CandidateIndex, CreateMode, CreateOutcome, Endpoint, EndpointLookup,
-    Executor, ExecutorError, GroupId, LeaseFacts, Listing, LogicalNodeId, LogicalNodeSpec, NodeAttemptId,
-    NodeObservation, NodeTemplate, ObservationSink, OperationContext, OperationId, Reading, RunId, SlotGroup,
-    StartOutcome, StartRequest, Timer, Visibility,
+    Executor, ExecutorError, ExecutorErrorKind, GroupId, LeaseFacts, Listing, LogicalNodeId, LogicalNodeSpec,
+    NodeAttemptId, NodeObservation, NodeTemplate, ObservationSink, OperationContext, OperationId, Reading,
+    RunId, SlotGroup, StartOutcome, StartRequest, Timer, Visibility,
 };
 
 use crate::case::{CallEnd, CaseEnd, CaseResult, ensure};
@@ -230,13 +230,27 @@ impl Bench {
     /// Completes a session.
     pub async fn complete(&self, node: &Node) -> CaseResult {
         let ctx = self.ctx(&node.key);
-        Ok(self.method("complete", self.executor.bootstrap().complete(&ctx, &node.session)).await?)
+        let complete = || self.method("complete", self.executor.bootstrap().complete(&ctx, &node.session));
+        match complete().await {
+            Err(CallEnd::Error(error)) if error.kind == ExecutorErrorKind::Ambiguous => {
+                self.absence_counts().await
+            }
+            ended => return Ok(ended?),
+        }
+        Ok(complete().await?)
     }
 
-    /// Cancels a session on behalf of an attempt.
+    /// Cancels a session on behalf of an attempt; one that may be too young to be seen is cancelled once it shows.
     pub async fn cancel(&self, key: &AttemptKey, session: &BootstrapSessionId) -> Result<(), CallEnd> {
         let ctx = self.ctx(key);
-        self.method("cancel", self.executor.bootstrap().cancel(&ctx, session)).await
+        let cancel = || self.method("cancel", self.executor.bootstrap().cancel(&ctx, session));
+        match cancel().await {
+            Err(CallEnd::Error(error)) if error.kind == ExecutorErrorKind::Ambiguous => {
+                self.absence_counts().await
+            }
+            ended => return ended,
+        }
+        cancel().await
     }
 
     /// Destroys a lease on behalf of an attempt.

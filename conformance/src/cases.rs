@@ -31,6 +31,7 @@ table! { $
         the_same_operation_at_once_acts_once,
         the_same_operation_after_its_end_is_replayed,
         the_same_operation_with_other_input_is_refused,
+        the_same_operation_across_a_timeout_does_not_act_again,
     }
     adoption {
         a_lease_whose_answer_was_lost_is_adopted,
@@ -55,10 +56,12 @@ table! { $
         destroying_right_after_the_create_leaves_nothing,
         cancelling_twice_is_success,
         cancelling_what_never_was_is_success,
+        cancelling_what_was_removed_by_hand_is_success,
         completing_twice_is_success,
         what_cannot_be_read_is_not_absent,
         what_cannot_be_listed_is_not_absent,
         expired_credentials_prove_no_absence,
+        a_throttled_read_proves_no_absence,
     }
     identity {
         the_longest_names_are_kept_apart,
@@ -88,6 +91,7 @@ table! { $
         an_exit_with_success_before_the_join_is_a_failure,
         a_session_that_failed_is_not_adopted,
         a_cancelled_session_runs_no_more,
+        a_cancel_leaves_the_lease,
         a_session_that_never_was_tells_nothing,
         cancelling_a_session_that_never_was_leaves_the_one_that_runs,
         a_completed_node_lives_on,
@@ -118,6 +122,7 @@ table! { $
         a_listing_shows_another_uid_of_the_run_as_foreign,
         an_incomplete_listing_says_so,
         every_page_is_read,
+        a_page_with_nothing_on_it_is_not_the_last,
         pages_that_shift_hide_nothing,
     }
     cancellation {

@@ -134,7 +134,8 @@ impl Harness for FakeHarness {
             Injection::MakeTwice => self.script(CallKind::Create, Fault::MadeTwice),
             Injection::RefuseCreate(kind) => self.script(CallKind::Create, refusal(kind)?),
             Injection::LoseStartAnswer => self.script(CallKind::Start, Fault::AnswerLost(Silence::Hangs)),
-            Injection::FailReads => {
+            // Why a read tells nothing makes no difference here.
+            Injection::FailReads | Injection::ThrottleReads => {
                 self.rule(Rule::new(CallKind::FindLease, Fault::Unknown).always())?;
                 self.rule(Rule::new(CallKind::List, Fault::Unknown).always())
             }
@@ -149,6 +150,10 @@ impl Harness for FakeHarness {
             }
             Injection::SmallPages => {
                 self.world.set_page(Some(2));
+                Ok(())
+            }
+            Injection::EmptyPage => {
+                self.world.empty_page();
                 Ok(())
             }
             Injection::ShiftPages => {

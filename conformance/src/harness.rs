@@ -48,12 +48,16 @@ pub enum Injection {
     LoseStartAnswer,
     /// Lookups and listings cannot be read until [`Injection::Heal`].
     FailReads,
+    /// Lookups and listings are refused for coming too often, until [`Injection::Heal`].
+    ThrottleReads,
     /// The credentials have expired: no call is let through until [`Injection::Heal`].
     ExpireCredentials,
     /// The next listing lacks part of its pages.
     HalveListing,
     /// Listings come in pages of two from now on.
     SmallPages,
+    /// One page of the next listing has nothing on it, and others behind it.
+    EmptyPage,
     /// While the pages of the next listing are read, the first lease shown is removed by hand, so that everything
     /// behind it moves up by one.
     ShiftPages,

@@ -16,8 +16,9 @@ mod leases;
 mod sessions;
 mod trouble;
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -157,14 +158,14 @@ impl SessionState {
 
 /// The executor of a world that has both halves. The world waits for nothing; following a session waits by this timer.
 pub fn executor<W: SessionWorld>(world: W, timer: Arc<dyn Timer>) -> Executor {
-    let both = Arc::new(OfWorld { world, timer });
+    let both = Arc::new(OfWorld::new(world, timer));
     let leases: Arc<dyn LeaseProvider> = Arc::clone(&both) as _;
     Executor::new(leases, both as Arc<dyn Bootstrapper>)
 }
 
 /// The lease provider of a world without sessions of its own, to be paired with any bootstrapper.
 pub fn lease_provider<W: LeaseWorld>(world: W, timer: Arc<dyn Timer>) -> Arc<dyn LeaseProvider> {
-    Arc::new(OfWorld { world, timer })
+    Arc::new(OfWorld::new(world, timer))
 }
 
 /// A world, called as the driver calls.
@@ -172,9 +173,17 @@ pub fn lease_provider<W: LeaseWorld>(world: W, timer: Arc<dyn Timer>) -> Arc<dyn
 struct OfWorld<W> {
     world: W,
     timer: Arc<dyn Timer>,
+    /// When this instance began: what an earlier one started is no younger.
+    began: SystemTime,
+    /// When this one last asked for a session, by attempt; as long as it may be hidden.
+    starts: Mutex<BTreeMap<AttemptKey, SystemTime>>,
 }
 
 impl<W: LeaseWorld> OfWorld<W> {
+    fn new(world: W, timer: Arc<dyn Timer>) -> Self {
+        Self { world, began: timer.now(), timer, starts: Mutex::default() }
+    }
+
     /// The attempt's lease: the one that lives, the same one every time it is asked, or else one that is over.
     async fn lease(&self, attempt: &AttemptKey) -> Result<Option<ListedLease>, Trouble> {
         Ok(in_order(self.world.look(attempt).await?).into_iter().next())
@@ -185,6 +194,25 @@ impl<W: LeaseWorld> OfWorld<W> {
         let lag = self.world.visibility().listing_lag;
         let seen_by = lease.created_at.map(|made| made.checked_add(lag).unwrap_or(made));
         !lag.is_zero() && seen_by.is_none_or(|seen_by| as_of < seen_by)
+    }
+
+    /// Remembers that the attempt may have a session from now on.
+    fn starting(&self, attempt: &AttemptKey) {
+        let (now, lag) = (self.timer.now(), self.world.visibility().listing_lag);
+        if lag.is_zero() {
+            return;
+        }
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        starts.retain(|_, at| at.checked_add(lag).is_some_and(|shows| now < shows));
+        starts.insert(attempt.clone(), now);
+    }
+
+    /// Whether the attempt may have a session although a look at `as_of` found none.
+    fn session_may_be_hidden(&self, attempt: &AttemptKey, as_of: SystemTime) -> bool {
+        let lag = self.world.visibility().listing_lag;
+        let starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = starts.get(attempt).map_or(self.began, |at| self.began.max(*at));
+        !lag.is_zero() && started.checked_add(lag).is_none_or(|shows| as_of < shows)
     }
 
     fn error(&self, effect: OperationKind, attempt: &AttemptKey) -> impl Fn(Trouble) -> ExecutorError {

@@ -72,6 +72,16 @@ pub(crate) async fn cancelling_what_never_was_is_success(b: Arc<Bench>) -> CaseR
     Ok(b.cancel(&b.key("web", 0, 1), &session).await?)
 }
 
+pub(crate) async fn cancelling_what_was_removed_by_hand_is_success(b: Arc<Bench>) -> CaseResult {
+    let node = b.started(&b.key("web", 0, 1), NodePlan::NeverJoins).await?;
+    b.absence_counts().await;
+    b.inject(Injection::RemoveByHand(node.lease.lease_id.clone())).await?;
+    b.cancel(&node.key, &node.session).await?;
+    let left = b.inventory().await;
+    ensure!(left.is_empty(), "after the cancel of what was removed by hand there is {left:?}");
+    Ok(())
+}
+
 pub(crate) async fn completing_twice_is_success(b: Arc<Bench>) -> CaseResult {
     let (node, _watch) = b.joined(&b.key("web", 0, 1)).await?;
     b.complete(&node).await?;
@@ -118,6 +128,19 @@ pub(crate) async fn expired_credentials_prove_no_absence(b: Arc<Bench>) -> CaseR
     ensure!(!claims_absence, "without credentials a listing claims that there is nothing");
     let left = b.inventory().await.leases_of(&key);
     ensure!(destroyed.is_err() || left.is_empty(), "the destroy of {left:?} succeeded without credentials");
+    Ok(())
+}
+
+pub(crate) async fn a_throttled_read_proves_no_absence(b: Arc<Bench>) -> CaseResult {
+    let key = b.key("web", 0, 1);
+    visible_lease(&b, &key).await?;
+    b.inject(Injection::ThrottleReads).await?;
+    let reading = b.executor().leases().find(&key).await;
+    let listed = b.list(b.run()).await;
+    b.inject(Injection::Heal).await?;
+    ensure!(matches!(reading, Reading::Unknown { .. }), "what was asked too often was read as {reading:?}");
+    let claims_absence = listed.is_ok_and(|listing| listing.complete && listing.leases.is_empty());
+    ensure!(!claims_absence, "a listing that was refused for coming too often claims that there is nothing");
     Ok(())
 }
 

@@ -44,6 +44,16 @@ pub(crate) async fn a_cancelled_session_runs_no_more(b: Arc<Bench>) -> CaseResul
     Ok(())
 }
 
+pub(crate) async fn a_cancel_leaves_the_lease(b: Arc<Bench>) -> CaseResult {
+    // First the session, then what it runs on: only so is it known that nothing of it runs any more.
+    let node = b.started(&b.key("web", 0, 1), NodePlan::NeverJoins).await?;
+    b.absence_counts().await;
+    b.cancel(&node.key, &node.session).await?;
+    let left = b.inventory().await.leases_of(&node.key);
+    ensure!(left.len() == 1, "after the cancel of its session the node holds {left:?}");
+    Ok(())
+}
+
 pub(crate) async fn a_session_that_never_was_tells_nothing(b: Arc<Bench>) -> CaseResult {
     let (node, _watch) = b.joined(&b.key("web", 0, 1)).await?;
     let stale = Node { session: BootstrapSessionId("no-such-session-1".to_owned()), ..node };

@@ -1,16 +1,16 @@
 //! Dedup: at most one live lease and one live session for an attempt, whatever the operations, however
-//! concurrent, and across instances. The last three run behind the ledger, as every executor does in the driver.
+//! concurrent, and across instances. The last four run behind the ledger, as every executor does in the driver.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use executor_api::{
-    AttemptKey, Begin, CreateMode, Executor, Ledger, NodeManagerCommand, OperationContext,
+    AttemptKey, Begin, CreateMode, Executor, ExecutorErrorKind, Ledger, NodeManagerCommand, OperationContext,
     outcome::EffectFailure,
 };
 
 use crate::bench::{Bench, leased, session_of};
-use crate::case::{CaseResult, ensure};
-use crate::harness::NodePlan;
+use crate::case::{CallEnd, CaseResult, ensure};
+use crate::harness::{Injection, NodePlan};
 
 const AT_ONCE: usize = 8;
 
@@ -110,6 +110,27 @@ pub(crate) async fn the_same_operation_with_other_input_is_refused(b: Arc<Bench>
     one_lease(&b, &key).await
 }
 
+pub(crate) async fn the_same_operation_across_a_timeout_does_not_act_again(b: Arc<Bench>) -> CaseResult {
+    let shell = LedgerShell::new(b.executor().clone());
+    let (key, mut ctx, command) = create_command(&b);
+    b.inject(Injection::LoseCreateAnswer).await?;
+    let first = shell.submit(&b, &ctx, &command).await;
+    let again = shell.submit(&b, &ctx, &command).await;
+    ensure!(first == again, "an operation that was given up answered {again:?} after {first:?}");
+    // The next operation of the attempt looks first, however the one before it ended.
+    b.absence_counts().await;
+    ctx.operation.sequence += 1;
+    ctx.deadline = b.ctx(&key).deadline;
+    let next = shell.submit(&b, &ctx, &command).await;
+    ensure!(matches!(next, Submitted::Ended(Ok(_))), "the operation after the lost one ended with {next:?}");
+    let (one, none) = (shell.remembers(), shell.forget(&b, &key));
+    ensure!(
+        (one, none) == (1, 0),
+        "the ledger remembers {one} operations of one attempt, and {none} of none"
+    );
+    one_lease(&b, &key).await
+}
+
 async fn create_at_once(b: &Arc<Bench>, executors: Vec<Executor>) -> CaseResult {
     let key = b.key("web", 0, 1);
     let mut tasks = tokio::task::JoinSet::new();
@@ -191,8 +212,15 @@ impl LedgerShell {
             let begin = self.lock().begin(b.run(), ctx.operation, command, b.now());
             match begin {
                 Begin::Start => {
-                    let outcome = self.executor.execute(ctx, command).await;
-                    let outcome = outcome.map_err(|error| EffectFailure::from(&error));
+                    let outcome = match b.call(self.executor.execute(ctx, command)).await {
+                        Ok(success) => Ok(success),
+                        Err(CallEnd::Error(error)) => Err(EffectFailure::from(&error)),
+                        // Given up, as the driver does it.
+                        Err(end) => Err(EffectFailure {
+                            kind: ExecutorErrorKind::Ambiguous,
+                            message: end.to_string(),
+                        }),
+                    };
                     self.lock().finish(b.run(), ctx.operation, outcome.clone(), None);
                     self.ended.notify_waiters();
                     return Submitted::Ended(outcome);
@@ -203,6 +231,17 @@ impl LedgerShell {
                 Begin::Busy { .. } => return Submitted::Busy,
             }
         }
+    }
+
+    fn remembers(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// How much is remembered once the attempt is over.
+    fn forget(&self, b: &Bench, key: &AttemptKey) -> usize {
+        let mut ledger = self.lock();
+        ledger.retire(b.run(), key.attempt);
+        ledger.len()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Ledger> {

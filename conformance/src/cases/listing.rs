@@ -94,6 +94,22 @@ pub(crate) async fn every_page_is_read(b: Arc<Bench>) -> CaseResult {
     Ok(())
 }
 
+pub(crate) async fn a_page_with_nothing_on_it_is_not_the_last(b: Arc<Bench>) -> CaseResult {
+    let made = many(&b).await?;
+    b.inject(Injection::SmallPages).await?;
+    b.inject(Injection::EmptyPage).await?;
+    // An error or an incomplete listing says nothing, and may.
+    let Ok(listing) = b.list(b.run()).await else { return Ok(()) };
+    for id in made {
+        let shown = listing.leases.iter().any(|listed| listed.lease.lease_id == id);
+        ensure!(
+            shown || !listing.complete,
+            "{id} is behind an empty page, and the listing calls itself complete"
+        );
+    }
+    Ok(())
+}
+
 pub(crate) async fn pages_that_shift_hide_nothing(b: Arc<Bench>) -> CaseResult {
     many(&b).await?;
     b.inject(Injection::SmallPages).await?;

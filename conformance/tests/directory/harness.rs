@@ -56,7 +56,9 @@ impl Harness for DirectoryHarness {
         "lease_life::a_moved_lease_is_listed_where_it_is",
         "lease_life::an_endpoint_that_does_not_come_is_waited_for",
         "listing::an_incomplete_listing_says_so",
+        "absent::a_throttled_read_proves_no_absence",
         "listing::every_page_is_read",
+        "listing::a_page_with_nothing_on_it_is_not_the_last",
         "listing::pages_that_shift_hide_nothing",
     ]);
 

@@ -15,6 +15,7 @@ fn an_executor_to_which_absent_is_an_error() {
             absent::destroying_what_never_was_is_success
             absent::cancelling_twice_is_success
             absent::cancelling_what_never_was_is_success
+            absent::cancelling_what_was_removed_by_hand_is_success
             lease_life::a_dead_lease_can_be_destroyed
             lease_life::an_address_used_again_is_another_lease
             bootstrap_life::cancelling_a_session_that_never_was_leaves_the_one_that_runs
@@ -31,7 +32,8 @@ fn an_executor_to_which_unknown_is_absent() {
         &expect![[r#"
             absent::what_cannot_be_read_is_not_absent
             absent::what_cannot_be_listed_is_not_absent
-            absent::expired_credentials_prove_no_absence"#]],
+            absent::expired_credentials_prove_no_absence
+            absent::a_throttled_read_proves_no_absence"#]],
     );
 }
 
@@ -81,9 +83,17 @@ fn an_executor_that_completes_only_once() {
     fails(How::CompletesOnlyOnce, &expect!["absent::completing_twice_is_success"]);
 }
 
+/// As one does that ends a process by its id: by then the number may be another's.
 #[test]
-fn an_executor_that_knows_by_address() {
-    fails(How::KnowsByAddress, &expect!["lease_life::an_address_used_again_is_another_lease"]);
+fn an_executor_that_kills_by_what_is_used_again() {
+    fails(How::KillsByAddress, &expect!["lease_life::an_address_used_again_is_another_lease"]);
+}
+
+#[test]
+fn an_executor_that_destroys_before_it_cancels() {
+    fails(How::DestroysBeforeCancelling, &expect![[r#"
+        bootstrap_life::a_cancel_leaves_the_lease
+        bootstrap_life::cancelling_a_session_that_never_was_leaves_the_one_that_runs"#]]);
 }
 
 #[test]

@@ -55,7 +55,7 @@ hows! {
     CompletesOnlyOnce,
     AdoptsOnlyItsCandidate,
     TakesReservedLabels,
-    KnowsByAddress,
+    KillsByAddress,
     GivesUpOnEndpoints,
     ForgetsDeathDuringTheBoot,
     FollowsWhateverRuns,
@@ -68,4 +68,6 @@ hows! {
     TrustsShiftingPages,
     LeasesAnySpec,
     TakesAnotherToken,
+    DestroysBeforeCancelling,
+    StopsAtAnEmptyPage,
 }

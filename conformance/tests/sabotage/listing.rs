@@ -33,6 +33,7 @@ fn an_executor_that_lists_nothing() {
             listing::a_listing_shows_every_lease
             listing::a_listing_shows_another_uid_of_the_run_as_foreign
             listing::every_page_is_read
+            listing::a_page_with_nothing_on_it_is_not_the_last
             listing::pages_that_shift_hide_nothing"#]],
     );
 }
@@ -47,12 +48,20 @@ fn an_executor_that_reads_one_page() {
     fails(
         How::ReadsOnePage,
         &expect![[r#"
-        listing::every_page_is_read
-        listing::pages_that_shift_hide_nothing"#]],
+            listing::every_page_is_read
+            listing::a_page_with_nothing_on_it_is_not_the_last
+            listing::pages_that_shift_hide_nothing"#]],
     );
 }
 
 #[test]
 fn an_executor_that_trusts_shifting_pages() {
     fails(How::TrustsShiftingPages, &expect!["listing::pages_that_shift_hide_nothing"]);
+}
+
+#[test]
+fn an_executor_to_which_an_empty_page_is_the_last() {
+    fails(How::StopsAtAnEmptyPage, &expect![[r#"
+        listing::a_page_with_nothing_on_it_is_not_the_last
+        listing::pages_that_shift_hide_nothing"#]]);
 }

@@ -14,6 +14,7 @@ fn an_executor_that_never_looks_first() {
             dedup::creates_at_once_make_one_lease
             dedup::creates_of_two_instances_at_once_make_one_lease
             dedup::the_same_operation_with_other_input_is_refused
+            dedup::the_same_operation_across_a_timeout_does_not_act_again
             adoption::a_lease_whose_answer_was_lost_is_adopted
             adoption::a_repeat_with_another_body_makes_no_second_lease
             adoption::a_create_that_never_arrived_is_made_good
@@ -47,6 +48,7 @@ fn an_executor_whose_token_comes_from_the_clock() {
             dedup::creates_at_once_make_one_lease
             dedup::creates_of_two_instances_at_once_make_one_lease
             dedup::the_same_operation_with_other_input_is_refused
+            dedup::the_same_operation_across_a_timeout_does_not_act_again
             adoption::a_lease_whose_answer_was_lost_is_adopted
             adoption::a_repeat_with_another_body_makes_no_second_lease
             adoption::a_create_that_never_arrived_is_made_good
@@ -107,6 +109,7 @@ fn an_executor_that_remembers_only_in_memory() {
             dedup::creates_at_once_make_one_lease
             dedup::creates_of_two_instances_at_once_make_one_lease
             dedup::the_same_operation_with_other_input_is_refused
+            dedup::the_same_operation_across_a_timeout_does_not_act_again
             adoption::a_lease_whose_answer_was_lost_is_adopted
             adoption::a_repeat_with_another_body_makes_no_second_lease
             adoption::a_create_that_never_arrived_is_made_good
@@ -223,6 +226,7 @@ fn an_executor_that_declares_no_delay() {
             listing::a_listing_shows_nothing_destroyed_as_alive
             listing::a_listing_shows_another_uid_of_the_run_as_foreign
             listing::every_page_is_read
+            listing::a_page_with_nothing_on_it_is_not_the_last
             listing::pages_that_shift_hide_nothing
             cancellation::nothing_lands_after_the_declared_time"#]],
     );
@@ -238,12 +242,14 @@ fn an_executor_that_makes_two() {
             dedup::creates_of_two_instances_at_once_make_one_lease
             dedup::the_same_operation_at_once_acts_once
             dedup::the_same_operation_with_other_input_is_refused
+            dedup::the_same_operation_across_a_timeout_does_not_act_again
             adoption::a_lease_whose_answer_was_lost_is_adopted
             adoption::a_repeat_with_another_body_makes_no_second_lease
             adoption::a_create_that_never_arrived_is_made_good
             adoption::of_two_leases_one_is_kept
             adoption::a_new_instance_adopts_the_lease
             adoption::adopt_only_finds_the_lease
+            absent::cancelling_what_was_removed_by_hand_is_success
             identity::the_longest_names_are_kept_apart
             identity::similar_slots_are_kept_apart
             identity::runs_of_one_name_are_kept_apart
@@ -255,6 +261,7 @@ fn an_executor_that_makes_two() {
             lease_life::a_dead_lease_does_not_read_as_alive
             lease_life::the_next_attempt_gets_a_lease_of_its_own
             lease_life::an_address_used_again_is_another_lease
+            bootstrap_life::a_cancel_leaves_the_lease
             bootstrap_life::a_completed_node_lives_on
             errors::expired_credentials_are_a_refusal
             errors::a_refused_create_made_nothing

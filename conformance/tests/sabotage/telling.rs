@@ -79,6 +79,7 @@ fn an_executor_that_never_finds_an_endpoint() {
             adoption::adopt_only_finds_the_session
             adoption::adopt_only_starts_no_session
             absent::cancelling_twice_is_success
+            absent::cancelling_what_was_removed_by_hand_is_success
             absent::completing_twice_is_success
             identity::a_cancel_touches_only_its_own_attempt
             identity::the_node_quotes_its_attempts_nonce
@@ -94,6 +95,7 @@ fn an_executor_that_never_finds_an_endpoint() {
             bootstrap_life::an_exit_with_success_before_the_join_is_a_failure
             bootstrap_life::a_session_that_failed_is_not_adopted
             bootstrap_life::a_cancelled_session_runs_no_more
+            bootstrap_life::a_cancel_leaves_the_lease
             bootstrap_life::a_session_that_never_was_tells_nothing
             bootstrap_life::cancelling_a_session_that_never_was_leaves_the_one_that_runs
             bootstrap_life::a_completed_node_lives_on

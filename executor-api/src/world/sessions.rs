@@ -111,14 +111,25 @@ impl<W: SessionWorld> OfWorld<W> {
             }
             Some(running) => running,
             None if mode == CreateMode::AdoptOnly => return Ok(StartOutcome::Absent { as_of }),
-            None => self.world.start(ctx, request).await?,
+            None => {
+                self.starting(&ctx.attempt);
+                let session = self.world.start(ctx, request).await?;
+                // It began some time during the call.
+                self.starting(&ctx.attempt);
+                session
+            }
         };
         Ok(StartOutcome::Started { session: session.id })
     }
 
-    /// Whether the attempt's session is this one, and not over.
+    /// Whether the attempt's session is this one, and not over. One that was started a moment ago may not show yet,
+    /// and is not taken for one that is not there.
     async fn runs(&self, attempt: &AttemptKey, session: &BootstrapSessionId) -> Result<bool, Trouble> {
+        let as_of = self.timer.now();
         let seen = self.world.session(attempt).await?;
+        if seen.is_none() && self.session_may_be_hidden(attempt, as_of) {
+            return Err(Trouble::ambiguous(format!("{session} is too young to be seen; try again")));
+        }
         Ok(seen.is_some_and(|seen| seen.id == *session && !seen.state.is_over()))
     }
 

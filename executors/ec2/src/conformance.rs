@@ -224,6 +224,8 @@ impl Harness for Ec2Harness {
                 self.sessions.lose_next_answer();
             }
             Injection::FailReads => self.one_of(&reads(0)),
+            Injection::ThrottleReads => self.fault(&throttled()),
+            Injection::EmptyPage => self.fault(&json!({ "action": "DescribeInstances", "kind": "blank" })),
             Injection::HalveListing => {
                 self.region.config(&json!({ "page": 2 }));
                 self.one_of(&reads(1));
@@ -296,6 +298,12 @@ fn reads(skip: u32) -> Vec<Value> {
 fn unreadable(skip: u32) -> Value {
     json!({ "action": "DescribeInstances", "kind": "error", "status": 500, "code": "InternalError",
             "skip": skip, "times": -1 })
+}
+
+/// Reads are refused for coming too often.
+fn throttled() -> Value {
+    json!({ "action": "DescribeInstances", "kind": "error", "status": 503, "code": "RequestLimitExceeded",
+            "times": -1 })
 }
 
 /// How EC2 says it.

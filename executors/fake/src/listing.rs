@@ -41,6 +41,10 @@ impl FakeProvider {
                 _ => state.now,
             };
             let version = state.log.len();
+            if std::mem::take(&mut state.empty_page) {
+                state.faults.fire("empty-page");
+                return Page { as_of, leases: Vec::new(), next: Some(from), version };
+            }
             let numbers = state.runs.get(run.name()).into_iter().flatten();
             let shown = numbers.filter_map(|n| state.leases.get(n));
             let shown = shown.filter_map(|lease| Some((lease, state.shown(lease, as_of)?)));

@@ -75,6 +75,12 @@ impl FakeWorld {
         self.enter(|state| state.page = size);
     }
 
+    /// The next page of a listing has nothing on it, and the same ones behind it. Counted as `empty-page` once it
+    /// has happened.
+    pub fn empty_page(&self) {
+        self.enter(|state| state.empty_page = true);
+    }
+
     /// While the pages of the next listing are read, the first lease shown disappears without a trace. Counted as
     /// `shifted` once it has happened.
     pub fn shift_pages(&self) {

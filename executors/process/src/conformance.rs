@@ -84,7 +84,9 @@ impl Harness for ProcessHarness {
         "errors::expired_credentials_are_a_refusal",
         "errors::an_answer_that_nobody_understands_is_ambiguous",
         "listing::an_incomplete_listing_says_so",
+        "absent::a_throttled_read_proves_no_absence",
         "listing::every_page_is_read",
+        "listing::a_page_with_nothing_on_it_is_not_the_last",
         "listing::pages_that_shift_hide_nothing",
     ]);
 

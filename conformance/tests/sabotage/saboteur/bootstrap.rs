@@ -89,6 +89,12 @@ impl Bootstrapper for Saboteur {
         match self.how {
             How::AbsentIsAnError if !runs => Err(Self::gone(OperationKind::CancelBootstrap)),
             How::CancelOnlySaysSo => Ok(()),
+            How::DestroysBeforeCancelling => {
+                for lease in self.world.leases_of(&ctx.attempt) {
+                    self.world.kill(&lease.id, "destroyed before its session was cancelled");
+                }
+                self.inner.cancel(ctx, session).await
+            }
             How::CancelsWhateverRuns => {
                 let running = self.world.sessions_of(&ctx.attempt).into_iter().next();
                 let session = running.map_or_else(|| session.clone(), |truth| truth.id);

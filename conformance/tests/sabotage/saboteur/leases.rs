@@ -172,7 +172,7 @@ impl LeaseProvider for Saboteur {
                 ctx.attempt = self.owner_of(lease).unwrap_or(ctx.attempt);
                 self.inner.destroy(&ctx, lease).await
             }
-            How::KnowsByAddress if !exists => {
+            How::KillsByAddress if !exists => {
                 let known = self.endpoints.lock().unwrap().get(&lease.lease_id.0).cloned();
                 let Some(EndpointLookup::Found(known)) = known else { return Ok(()) };
                 let there = self.world.existing_leases();
@@ -201,6 +201,15 @@ impl LeaseProvider for Saboteur {
         if self.is(How::ReadsOnePage) {
             let page = self.inner.page(run, 0).await;
             return Ok(Listing { as_of: page.as_of, complete: true, leases: page.leases });
+        }
+        if self.is(How::StopsAtAnEmptyPage) {
+            let (mut leases, mut next, mut as_of) = (Vec::new(), Some(0), self.world.now());
+            while let Some(from) = next {
+                let page = self.inner.page(run, from).await;
+                (next, as_of) = (page.next.filter(|_| !page.leases.is_empty()), page.as_of);
+                leases.extend(page.leases);
+            }
+            return Ok(Listing { as_of, complete: true, leases });
         }
         if self.is(How::TrustsShiftingPages) {
             let (mut leases, mut next, mut as_of) = (Vec::new(), Some(0), self.world.now());

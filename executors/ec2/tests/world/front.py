@@ -45,6 +45,7 @@ class Rule:
         cut      half of the answer, then a reset
         short    half of the answer, as if that were all of it
         nothing  a well-formed listing of nothing
+        blank    a page of a listing with nothing on it, and the token of the page that should have come
         forget-first    the oldest instance is gone without a trace before this call
         twice    it is acted upon twice, as if the token had not been seen
     """
@@ -139,13 +140,16 @@ class Front:
             return None
         if kind == "error":
             return answer_error(rule, start)
-        if kind in ("empty", "garbage", "page", "nothing"):
+        if kind in ("empty", "garbage", "page", "nothing", "blank"):
             text = {
                 "empty": b"",
                 "garbage": b"<RunInstancesResponse><instancesSet><item><instanceId>i-",
                 "page": b"<html><body>Bad Gateway</body></html>",
                 "nothing": b'<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
                 b"<requestId>r</requestId><reservationSet/></DescribeInstancesResponse>",
+                "blank": b'<DescribeInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
+                b"<requestId>r</requestId><reservationSet/><nextToken>" + nature.FROM_THE_START.encode()
+                + b"</nextToken></DescribeInstancesResponse>",
             }[kind]
             start("500 Oops" if kind == "page" else "200 OK", headers("text/xml", text))
             return [text]

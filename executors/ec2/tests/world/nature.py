@@ -27,6 +27,9 @@ from moto.ec2.responses.instances import InstanceResponse
 
 ACCOUNT = "123456789012"
 
+# The token of the page after a blank one: the first.
+FROM_THE_START = "from-the-start"
+
 DEFAULTS = {
     "tokens": True,         # whether client tokens are honoured
     "spent": "error",       # a token whose instance is dead: "error", or "dead": the dead instance is the answer
@@ -336,6 +339,8 @@ _describe = InstanceResponse.describe_instances
 
 
 def describe_instances(self):
+    if self._get_param("NextToken") == FROM_THE_START:
+        self.params.pop("NextToken")
     page = region(self.region).config["page"]
     if page and not self._get_param("InstanceIds", []):
         wanted = int(self._get_param("MaxResults", page))

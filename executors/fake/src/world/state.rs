@@ -116,6 +116,7 @@ pub(crate) struct State {
     pub(crate) page: Option<usize>,
     /// The first lease disappears while the pages of the next listing are read.
     pub(crate) shift: bool,
+    pub(crate) empty_page: bool,
 }
 
 impl State {
@@ -145,6 +146,7 @@ impl State {
             wake: Vec::new(),
             page: None,
             shift: false,
+            empty_page: false,
         }
     }
 

@@ -55,7 +55,10 @@ impl ProcessHarness {
             Injection::WithholdEndpoint => return cannot("a node's ports are reserved before it is made"),
             Injection::ExpireCredentials => return cannot("a machine asks its user for no credentials"),
             Injection::GarbleCreate => return cannot("the answers of a file system are all known"),
-            Injection::SmallPages | Injection::ShiftPages => return cannot("a directory has no pages"),
+            Injection::ThrottleReads => return cannot("a file system refuses nobody for asking often"),
+            Injection::SmallPages | Injection::EmptyPage | Injection::ShiftPages => {
+                return cannot("a directory has no pages");
+            }
             Injection::Move(_) => {
                 return cannot("a local node stays on its machine, and its ports stay with the slot");
             }
