@@ -91,9 +91,12 @@ fn an_executor_that_kills_by_what_is_used_again() {
 
 #[test]
 fn an_executor_that_destroys_before_it_cancels() {
-    fails(How::DestroysBeforeCancelling, &expect![[r#"
+    fails(
+        How::DestroysBeforeCancelling,
+        &expect![[r#"
         bootstrap_life::a_cancel_leaves_the_lease
-        bootstrap_life::cancelling_a_session_that_never_was_leaves_the_one_that_runs"#]]);
+        bootstrap_life::cancelling_a_session_that_never_was_leaves_the_one_that_runs"#]],
+    );
 }
 
 #[test]

@@ -61,7 +61,10 @@ fn an_executor_that_trusts_shifting_pages() {
 
 #[test]
 fn an_executor_to_which_an_empty_page_is_the_last() {
-    fails(How::StopsAtAnEmptyPage, &expect![[r#"
+    fails(
+        How::StopsAtAnEmptyPage,
+        &expect![[r#"
         listing::a_page_with_nothing_on_it_is_not_the_last
-        listing::pages_that_shift_hide_nothing"#]]);
+        listing::pages_that_shift_hide_nothing"#]],
+    );
 }
