@@ -233,7 +233,7 @@ impl Bench {
         let complete = || self.method("complete", self.executor.bootstrap().complete(&ctx, &node.session));
         match complete().await {
             Err(CallEnd::Error(error)) if error.kind == ExecutorErrorKind::Ambiguous => {
-                self.absence_counts().await
+                self.absence_counts().await;
             }
             ended => return Ok(ended?),
         }
@@ -246,7 +246,7 @@ impl Bench {
         let cancel = || self.method("cancel", self.executor.bootstrap().cancel(&ctx, session));
         match cancel().await {
             Err(CallEnd::Error(error)) if error.kind == ExecutorErrorKind::Ambiguous => {
-                self.absence_counts().await
+                self.absence_counts().await;
             }
             ended => return ended,
         }

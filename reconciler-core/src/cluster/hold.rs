@@ -52,7 +52,7 @@ impl Holds {
             None => &mut self.cluster,
         };
         match holds.entry(hold.by) {
-            Entry::Occupied(held) => held.into_mut().reason = hold.reason,
+            Entry::Occupied(entry) => entry.into_mut().reason = hold.reason,
             Entry::Vacant(free) => {
                 free.insert(hold);
             }

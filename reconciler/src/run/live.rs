@@ -281,7 +281,7 @@ impl Live {
                 }
             };
             // A node that is not there (any more) stands in no other's way.
-            failure = failure.or(made.err());
+            failure = failure.or_else(|| made.err());
         }
         failure.map_or_else(|| Ok(Vec::new()), Err)
     }

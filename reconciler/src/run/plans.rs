@@ -184,7 +184,9 @@ mod tests {
     /// after must be held at every point.
     fn goes_without_a_gap(before: &Held, after: &Held) {
         let mut holds = Holds::default();
-        before.iter().for_each(|(slot, hold)| holds.hold(slot.clone(), hold.clone()));
+        for (slot, hold) in before {
+            holds.hold(slot.clone(), hold.clone());
+        }
         let on = |held: &Held, node: &LogicalNodeId| {
             held.contains_key(&None) || held.contains_key(&Some(node.clone()))
         };

@@ -123,7 +123,9 @@ fn a_plan_file_that_is_damaged_or_newer_is_told_as_such_and_left_as_it_is() {
     let mut digit = whole.clone();
     let (from, to) = (b"\"retries\":0", b"\"retries\":7");
     let places: Vec<_> = (0..whole.len() - from.len()).filter(|at| whole[*at..].starts_with(from)).collect();
-    places.iter().for_each(|at| digit[*at..*at + to.len()].copy_from_slice(to));
+    for at in &places {
+        digit[*at..*at + to.len()].copy_from_slice(to);
+    }
     assert_ne!(digit, whole);
     // The version is a number in the file's head.
     let mut newer = whole.clone();
