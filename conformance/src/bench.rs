@@ -230,27 +230,31 @@ impl Bench {
     /// Completes a session.
     pub async fn complete(&self, node: &Node) -> CaseResult {
         let ctx = self.ctx(&node.key);
-        let complete = || self.method("complete", self.executor.bootstrap().complete(&ctx, &node.session));
-        match complete().await {
-            Err(CallEnd::Error(error)) if error.kind == ExecutorErrorKind::Ambiguous => {
-                self.absence_counts().await;
-            }
-            ended => return Ok(ended?),
-        }
-        Ok(complete().await?)
+        self.once_it_shows(|| {
+            self.method("complete", self.executor.bootstrap().complete(&ctx, &node.session))
+        })
+        .await?;
+        Ok(())
     }
 
     /// Cancels a session on behalf of an attempt; one that may be too young to be seen is cancelled once it shows.
     pub async fn cancel(&self, key: &AttemptKey, session: &BootstrapSessionId) -> Result<(), CallEnd> {
         let ctx = self.ctx(key);
-        let cancel = || self.method("cancel", self.executor.bootstrap().cancel(&ctx, session));
-        match cancel().await {
+        self.once_it_shows(|| self.method("cancel", self.executor.bootstrap().cancel(&ctx, session))).await
+    }
+
+    /// A call about something that may be too young to be seen: made again once it must show, where it says so.
+    async fn once_it_shows<T, F: Future<Output = Result<T, CallEnd>>>(
+        &self,
+        call: impl Fn() -> F,
+    ) -> Result<T, CallEnd> {
+        match call().await {
             Err(CallEnd::Error(error)) if error.kind == ExecutorErrorKind::Ambiguous => {
                 self.absence_counts().await;
             }
             ended => return ended,
         }
-        cancel().await
+        call().await
     }
 
     /// Destroys a lease on behalf of an attempt.

@@ -13,7 +13,6 @@ pub struct Troubles {
     draws: u64,
     hosts: Vec<(HostName, Vec<InterfaceName>)>,
     resources: Vec<ResourceName>,
-    vms: Vec<VmName>,
     machines: Vec<VmSpec>,
 }
 
@@ -29,7 +28,6 @@ impl Troubles {
             draws: seed,
             hosts: world.hosts.iter().map(|host| (host.name.clone(), host.bond.members.clone())).collect(),
             resources: world.resources.iter().map(|resource| resource.name.clone()).collect(),
-            vms: world.vms.iter().map(|vm| vm.name.clone()).collect(),
             machines: world.vms.clone(),
         }
     }
@@ -43,14 +41,8 @@ impl Troubles {
 
     /// Something that befalls one of the hosts, resources or machines. `None` in a world that lacks one of the three.
     pub fn incident(&mut self) -> Option<Incident> {
-        let host = self.index(self.hosts.len());
-        let resource = self.index(self.resources.len());
-        let vm = self.index(self.vms.len());
-        let (host, members) = self.hosts.get(host)?.clone();
-        let interface = self.index(members.len());
-        let interface = members.get(interface)?.clone();
-        let resource = self.resources.get(resource)?.clone();
-        let vm = self.vms.get(vm)?.clone();
+        let (host, interface, resource, machine) = self.victims()?;
+        let vm = machine.name;
         Some(match self.below(Self::KINDS) {
             0 => Incident::CarrierLost { host, interface },
             1 => Incident::CarrierBack { host, interface },
@@ -79,22 +71,15 @@ impl Troubles {
 
     /// Something of the kinds that [`incident`](Self::incident) does not draw, as far as no data is lost by it alone.
     pub fn further(&mut self) -> Option<Incident> {
-        let host = self.index(self.hosts.len());
-        let resource = self.index(self.resources.len());
-        let vm = self.index(self.vms.len());
-        let (host, members) = self.hosts.get(host)?.clone();
-        let interface = self.index(members.len());
-        let interface = members.get(interface)?.clone();
-        let resource = self.resources.get(resource)?.clone();
-        let vm = self.vms.get(vm)?.clone();
+        let (host, interface, resource, machine) = self.victims()?;
+        let vm = machine.name.clone();
         Some(match self.below(Self::FURTHER) {
             0 => Incident::MemberLeaves { host, interface },
             1 => Incident::HoldDeleted,
             2 => Incident::ShieldDeleted { vm },
             3 => {
-                let mut late = self.machines.iter().find(|machine| machine.name == vm)?.clone();
-                late.name = VmName::new(format!("{vm}-late")).ok()?;
-                Incident::Appears { vm: Box::new(late) }
+                let name = VmName::new(format!("{vm}-late")).ok()?;
+                Incident::Appears { vm: Box::new(VmSpec { name, ..machine }) }
             }
             4 => Incident::HostDies { host },
             5 => Incident::HostReturns { host },
@@ -113,6 +98,17 @@ impl Troubles {
             15 => Incident::Redeclared { vm, setting: EvictionSetting::Unset },
             _ => Incident::EffectiveChanged { vm, setting: EvictionSetting::Unset },
         })
+    }
+
+    /// A host with one of its members, a resource and a machine, always drawn in this order.
+    fn victims(&mut self) -> Option<(HostName, InterfaceName, ResourceName, VmSpec)> {
+        let host = self.index(self.hosts.len());
+        let resource = self.index(self.resources.len());
+        let machine = self.index(self.machines.len());
+        let (host, members) = self.hosts.get(host)?.clone();
+        let interface = self.index(members.len());
+        let interface = members.get(interface)?.clone();
+        Some((host, interface, self.resources.get(resource)?.clone(), self.machines.get(machine)?.clone()))
     }
 
     fn index(&mut self, length: usize) -> usize {
