@@ -5,11 +5,15 @@ mod sshd;
 #[path = "../../bootstrap-hosted/tests/support/mod.rs"]
 mod support;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bootstrap_hosted::{HostError, Pin, Transport as _};
 use bootstrap_ssh::SshTransport;
-use executor_api::{ExecutorErrorKind, NodeObservation, RejectReason};
+use executor_api::{
+    AttemptKey, BootstrapSessionId, Bootstrapper, ExecutorError, ExecutorErrorKind, NodeObservation,
+    RejectReason,
+};
 use serde_json::{Value, json};
 use sshd::SshWorld;
 use support::{Attached, World as _, attempt, cancel, processes, runners, sh, start, until};
@@ -253,14 +257,46 @@ async fn a_cable_that_is_cut_at_any_moment_of_a_start_leaves_one_session() {
             world.cut();
         };
         let (started, ()) = tokio::join!(start(&boot, &world, &key, &settings), cutting);
-        if let Err(error) = &started {
-            assert_eq!(error.kind, ExecutorErrorKind::Ambiguous, "{}", error.summary());
-        }
-        start(&boot, &world, &key, &settings).await.unwrap();
-        until(|| (runners(&key) == 1).then_some(())).await.expect("the program never ran");
-        cancel(&boot, &key).await.unwrap();
-        assert_eq!(processes(&key), [], "cut after {millis} ms");
+        one_session_after(started, &boot, &world, &key, &format!("cut after {millis} ms")).await;
     }
+}
+
+/// The same by what has gone over instead of by the clock: the login, the script, the plan and the launch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_breaks_after_any_number_of_bytes_leaves_one_session() {
+    let mut broken_off = 0;
+    for bytes in (2000..30_000).step_by(2500) {
+        let Some(world) = SshWorld::new().await else { return };
+        let (boot, key) = (world.instance(), attempt());
+        world.break_after(bytes);
+        let started = start(&boot, &world, &key, &lives()).await;
+        broken_off += u32::from(started.is_err());
+        one_session_after(started, &boot, &world, &key, &format!("broken after {bytes} bytes")).await;
+    }
+    assert!(broken_off > 0, "every start came through");
+}
+
+/// What an interrupted start claimed is true, and the next one ends with one session.
+#[expect(clippy::unwrap_used, clippy::expect_used, reason = "a part of two tests")]
+async fn one_session_after(
+    started: Result<BootstrapSessionId, ExecutorError>,
+    boot: &Arc<dyn Bootstrapper>,
+    world: &SshWorld,
+    key: &AttemptKey,
+    what: &str,
+) {
+    if let Err(error) = started {
+        match error.kind {
+            // Broken between two commands: the launch had not been sent.
+            ExecutorErrorKind::Unavailable => assert_eq!(runners(key), 0, "{what}: {}", error.summary()),
+            kind => assert_eq!(kind, ExecutorErrorKind::Ambiguous, "{what}: {}", error.summary()),
+        }
+    }
+    world.break_after(u64::MAX);
+    start(boot, world, key, &lives()).await.unwrap();
+    until(|| (runners(key) == 1).then_some(())).await.expect("the program never ran");
+    cancel(boot, key).await.unwrap();
+    assert_eq!(processes(key), [], "{what}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
