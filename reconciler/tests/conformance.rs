@@ -1,12 +1,16 @@
-//! `reconciler conformance` as a provider author uses it.
+//! `reconciler conformance` and `reconciler simulate` as a provider author uses them.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::{Command, Stdio};
 
 fn conformance(args: &[&str]) -> (i32, String, String) {
+    reconciler("conformance", args)
+}
+
+fn reconciler(verb: &str, args: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_reconciler"));
-    let out = command.arg("conformance").args(args).stdin(Stdio::null()).output().unwrap();
+    let out = command.arg(verb).args(args).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (out.status.code().unwrap(), text(&out.stdout), text(&out.stderr))
 }
@@ -75,4 +79,23 @@ fn the_simulated_hosts_pass_the_suite_of_maintenance() {
     let (code, _, error) = conformance(&["host-fake", "--case", "adoption::adopt_only_makes_no_lease"]);
     assert_eq!(code, 1);
     assert!(error.contains("no case \"adoption::adopt_only_makes_no_lease\""), "{error}");
+}
+
+#[test]
+fn a_small_batch_of_schedules_says_what_it_proves_nothing_about() {
+    let (code, out, error) = reconciler("simulate", &["--seeds", "3", "--steps", "20"]);
+    assert_eq!(code, 0, "{out}{error}");
+    assert!(out.starts_with("3 schedules"), "{out}");
+    assert!(error.contains("these never happened, so nothing is proved about them"), "{error}");
+    let (code, out, error) = reconciler("simulate", &["--seeds", "0"]);
+    assert_eq!((code, out.as_str()), (1, ""), "{error}");
+    assert!(error.contains("--seeds"), "{error}");
+}
+
+#[test]
+fn one_schedule_is_told_from_its_shape_to_its_end() {
+    let (code, out, _) = reconciler("simulate", &["--seed", "7", "--story"]);
+    assert_eq!(code, 0, "{out}");
+    assert_eq!(out.lines().last(), Some("-> nothing that must not be"));
+    assert!(out.lines().count() > 50, "{out}");
 }

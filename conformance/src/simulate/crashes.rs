@@ -34,11 +34,13 @@ pub enum Blow {
     LostState,
     /// The process dies after it, and its state does not read.
     UnreadableState,
+    /// The process dies in it, and what reached the disk of it does not read.
+    TornWrite,
 }
 
 /// In this order each write is befallen. Dying between the commit and the dispatch is one point: nothing has left
 /// the process before somebody begins with it.
-const BLOWS: [Blow; 11] = [
+const BLOWS: [Blow; 12] = [
     Blow::Crash(CrashPoint::BeforeCommit),
     Blow::Crash(CrashPoint::AfterCommit),
     Blow::Crash(CrashPoint::UnderWay),
@@ -50,6 +52,7 @@ const BLOWS: [Blow; 11] = [
     Blow::OldState(5),
     Blow::LostState,
     Blow::UnreadableState,
+    Blow::TornWrite,
 ];
 
 /// What a sweep came to.
@@ -144,6 +147,7 @@ impl Blow {
             Self::OldState(writes) => died(CrashPoint::AfterCommit, Disk::Older { writes }),
             Self::LostState => died(CrashPoint::AfterCommit, Disk::Deleted),
             Self::UnreadableState => died(CrashPoint::AfterCommit, Disk::Unreadable),
+            Self::TornWrite => died(CrashPoint::BeforeCommit, Disk::Torn),
         }
     }
 
@@ -162,6 +166,7 @@ impl Blow {
             Self::OldState(_) => "old state put back",
             Self::LostState => "state deleted",
             Self::UnreadableState => "state unreadable",
+            Self::TornWrite => "store write torn",
         }
     }
 }

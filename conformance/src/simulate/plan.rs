@@ -144,6 +144,8 @@ pub enum Disk {
     Deleted,
     /// Something that does not read.
     Unreadable,
+    /// A part of the write in which the process died, which a checksum gives away.
+    Torn,
 }
 
 /// How a store write fails.
@@ -356,6 +358,7 @@ impl fmt::Display for Disk {
             Self::Older { writes } => write!(f, ", the state of {writes} writes before is put back"),
             Self::Deleted => f.write_str(", the state is deleted"),
             Self::Unreadable => f.write_str(", the state does not read"),
+            Self::Torn => f.write_str(", the write is torn and the state does not read"),
         }
     }
 }

@@ -33,8 +33,9 @@ impl WatchedStore {
     fn befall(&mut self, disk: Disk) -> Result<(), StoreError> {
         let (image, name) = match disk {
             Disk::Newest => return Ok(()),
-            Disk::Unreadable => {
-                self.watch.with(|oracle| oracle.count("state unreadable"));
+            Disk::Unreadable | Disk::Torn => {
+                let name = if disk == Disk::Torn { "store write torn" } else { "state unreadable" };
+                self.watch.with(|oracle| oracle.count(name));
                 let finding = "page 3 is never used".to_owned();
                 return Err(StoreError::Damaged { path: PathBuf::from("state.db"), finding });
             }

@@ -17,7 +17,7 @@ use crate::lab::{Lab, processes, wait, web};
 
 /// Says past the test runner's capture what was not tried.
 fn skipped(what: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {what}: {why}");
 }
 
 fn mount(arguments: &[&str], on: &Path) -> Result<(), String> {
