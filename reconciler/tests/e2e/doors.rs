@@ -33,6 +33,11 @@ impl Door {
 
     /// An SSH server that takes one key. `None`, and a loud word, where there is no sshd; in CI that is a failure.
     pub(crate) fn ssh() -> Option<Self> {
+        Self::ssh_at(&[])
+    }
+
+    /// The same, which listens at these addresses, too: every one of them is a machine of its own to whoever calls.
+    pub(crate) fn ssh_at(addresses: &[String]) -> Option<Self> {
         if !Path::new("/usr/sbin/sshd").exists() {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "CI needs the package openssh-server");
             eprintln!("SKIPPED, NOT RUN: /usr/sbin/sshd is missing; install openssh-server");
@@ -48,9 +53,10 @@ impl Door {
         fs::copy(at("user_key.pub"), at("authorized")).unwrap();
         fs::create_dir(at("host")).unwrap();
         let port = free_port();
+        let addresses = [&["127.0.0.1".to_owned()], addresses].concat().join("\nListenAddress ");
         // A shell below another one does not run what its user keeps for logins, which may take any time.
         let config = format!(
-            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
+            "ListenAddress {addresses}\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
              StrictModes no\nMaxStartups 100\nMaxSessions 100\nPermitRootLogin yes\nSetEnv SHLVL=2\n\
              ForceCommand cd {} && exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
             at("host_key"),

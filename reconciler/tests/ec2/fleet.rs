@@ -54,6 +54,13 @@ impl Fleet {
 
     /// A group `web` of so many instances of these types.
     pub(crate) fn group(&self, count: usize, types: &str) -> String {
+        let ready =
+            r#"ready: { http: "http://{host}:{port}/", contains: "{nonce}", every: 300ms, timeout: 5s }"#;
+        self.group_that_boots(count, types, ready)
+    }
+
+    /// The same with other words for how an instance becomes a node.
+    pub(crate) fn group_that_boots(&self, count: usize, types: &str, boot: &str) -> String {
         format!(
             r#"  - name: web
     count: {count}
@@ -68,7 +75,7 @@ impl Fleet {
       user_data: "this is the node of {{{{reconciler.nonce}}}}"
       endpoint: {{ port: {port} }}
     boot:
-      ready: {{ http: "http://{{host}}:{{port}}/", contains: "{{nonce}}", every: 300ms, timeout: 5s }}
+      {boot}
     join: {{ within: 60s }}
 "#,
             region = self.region.name,

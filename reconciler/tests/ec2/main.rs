@@ -2,6 +2,9 @@
 //! exists, and it is exactly what should be there.
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
 
+#[path = "../e2e/doors.rs"]
+#[expect(dead_code, reason = "the tests of local processes use the rest of it")]
+mod doors;
 mod fleet;
 #[path = "../e2e/lab.rs"]
 #[expect(dead_code, reason = "the tests of local processes use the rest of it")]
@@ -14,3 +17,4 @@ mod kills;
 mod lost_state;
 mod mixed;
 mod orphans;
+mod over_ssh;

@@ -180,8 +180,17 @@ impl Region {
 
     /// From now on running instances answer at their address, on [`port`](Self::port), with their own user data.
     pub fn boots(&self) {
+        self.config(&json!({ "addresses": self.network(), "boot": true }));
+    }
+
+    /// The `nth` address, from 1, that instances get in a region that [boots](Self::boots) them.
+    pub fn address(&self, nth: usize) -> String {
+        format!("{}{nth}", self.network())
+    }
+
+    fn network(&self) -> String {
         let place = REGIONS.iter().position(|name| *name == self.name).unwrap();
-        self.config(&json!({ "addresses": format!("127.77.{place}."), "boot": true }));
+        format!("127.77.{place}.")
     }
 
     /// Changes its nature, see `DEFAULTS` in `tests/world/nature.py`.
