@@ -239,3 +239,18 @@ fn a_link_that_is_not_whole_is_never_reconnected_over() {
         assert_ne!(driver.state().phase, Phase::Complete, "{incident}: {}", bench.told());
     }
 }
+
+#[test]
+fn copies_are_judged_again_before_the_second_side_connects() {
+    let spoilt = [
+        Incident::DayZero { resource: r1(), host: w(2) },
+        Incident::JustCreated { resource: r1(), host: Some(w(2)) },
+        Incident::DiskFails { resource: r1(), host: w(2) },
+        Incident::BitsAppear { resource: r1(), host: w(2), blocks: 1 },
+    ];
+    for incident in spoilt {
+        let begun = |_: &Bench, state: &PlanState| state.reconnected.contains(&r1());
+        let (bench, _) = befalls_when(&busy(), begun, std::slice::from_ref(&incident));
+        assert_eq!(bench.deeds("connect r1 to w1 on w2"), 0, "{incident:?}\n{}", bench.told());
+    }
+}

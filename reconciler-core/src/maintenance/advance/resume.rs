@@ -290,11 +290,9 @@ fn connect(
             if aged.is_err() || aged.is_ok_and(|age| age > look.plan.pace.gate_max_age) {
                 return Ok(Some(no_stamp("the stamp of the resume gates is too old to connect on")));
             }
-            if !look.state.reconnected.contains(resource) {
-                // Between the stamp and the first connect the copies may have moved.
-                let only = BTreeSet::from([resource.clone()]);
-                require(look, "reconnect gate", sync::may_reconnect(look, &only), OnNo::Halt)?;
-            }
+            // Since the stamp, and since the other side's connect, the copies may have moved.
+            let only = BTreeSet::from([resource.clone()]);
+            require(look, "reconnect gate", sync::may_reconnect(look, &only), OnNo::Halt)?;
             let action = HostAction::ConnectResource {
                 resource: resource.clone(),
                 peer: look.plan.peer_of(node).clone(),

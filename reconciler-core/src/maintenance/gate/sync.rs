@@ -24,6 +24,8 @@ pub enum Wire {
     Together,
     /// Taken apart on both sides.
     Apart,
+    /// Taken apart, and one side waits for the other already.
+    Opening,
 }
 
 /// What is asked of the copies.
@@ -48,14 +50,16 @@ pub fn identical(look: Look<'_>, resources: &BTreeSet<ResourceName>, demand: Dem
 }
 
 /// The copies of these resources may meet again, as the plan's policy has it: identical, or (where machines go
-/// on writing) one provably the other's ancestor.
+/// on writing) one provably the other's ancestor. Where this plan has let one side connect, that side may be waiting.
 pub fn may_reconnect(look: Look<'_>, resources: &BTreeSet<ResourceName>) -> Verdict {
-    let demand = Demand { wire: Wire::Apart, own_suspension: look.state.io_suspended_until.is_some() };
+    let own_suspension = look.state.io_suspended_until.is_some();
     let gate = match look.plan.io {
         IoPolicy::Quiesce { .. } => "reconnect gate (identical)",
         IoPolicy::Continue => "reconnect gate (fast forward)",
     };
     both(Gathering::citing(look), resources, gate, |pair, findings| {
+        let begun = look.state.reconnected.contains(pair.resource);
+        let demand = Demand { wire: if begun { Wire::Opening } else { Wire::Apart }, own_suspension };
         let mut not_identical = Vec::new();
         identical_pair(pair, demand, &mut not_identical);
         if not_identical.is_empty() {
@@ -320,7 +324,10 @@ fn sound(place: &mut Place<'_>, side: Side<'_>, other: Side<'_>, demand: Demand)
 fn wire(place: &mut Place<'_>, connection: &ConnectionReading, peer: &PeerVolumeReading, wire: Wire) {
     let (state, replication) = match wire {
         Wire::Together => (ConnectionState::Connected, ReplicationState::Established),
-        Wire::Apart => (ConnectionState::StandAlone, ReplicationState::Off),
+        Wire::Opening if connection.state == ConnectionState::Connecting => {
+            (ConnectionState::Connecting, ReplicationState::Off)
+        }
+        Wire::Apart | Wire::Opening => (ConnectionState::StandAlone, ReplicationState::Off),
     };
     place.must_be("connection", Some(&connection.state), &state);
     place.must_be("replication", Some(&peer.replication), &replication);
