@@ -9,6 +9,7 @@ mod flips;
 mod links;
 mod operators;
 mod replies;
+mod sleeper;
 mod stores;
 mod storms;
 mod traps;

@@ -4,134 +4,22 @@
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use async_trait::async_trait;
 use executor_api::Timer as _;
-use executor_api::host::{
-    FenceValue, HostError, HostErrorKind, HostExecutor, HostOperation, HostReport, PlanUid, ResourceName,
-    Settled, VirtualMachines, VmOperation, VmPicture,
-};
-use executor_host_fake::Seat;
+use executor_api::host::{HostErrorKind, PlanUid};
 use reconciler_core::maintenance::IoPolicy;
-use reconciler_driver::VirtualTimer;
 use reconciler_driver::maintenance::{MaintenanceDriver, MaintenanceError};
 
 use crate::bench::{Bench, HOUR, busy, quiesce};
-
-/// Puts a whole operator to sleep right before one mutation leaves it: its lease is renewed, its record is written.
-#[derive(Debug)]
-struct Sleeper {
-    seat: Seat,
-    timer: VirtualTimer,
-    sleeps: Arc<Mutex<Sleep>>,
-}
-
-#[derive(Debug, Default)]
-struct Sleep {
-    /// So many mutations go out before it.
-    after: u32,
-    lasts: Duration,
-    until: Option<SystemTime>,
-    woken: Option<Result<HostReport, HostErrorKind>>,
-}
-
-impl Sleeper {
-    /// Whether this is the one, from now on asleep.
-    fn falls_asleep(&self) -> bool {
-        let mut sleeps = self.sleeps.lock().unwrap();
-        if sleeps.until.is_some() {
-            return false;
-        }
-        if sleeps.after == 0 {
-            sleeps.until = Some(self.timer.now() + sleeps.lasts);
-            return true;
-        }
-        sleeps.after -= 1;
-        false
-    }
-
-    fn woke(&self, outcome: &Result<HostReport, HostError>) {
-        let kind = match outcome {
-            Ok(report) => Ok(report.clone()),
-            Err(error) => Err(error.kind.clone()),
-        };
-        self.sleeps.lock().unwrap().woken = Some(kind);
-    }
-}
-
-/// Gives way once, so that whoever polls can leave it alone.
-async fn give_way() {
-    let mut given = false;
-    std::future::poll_fn(
-        |_| if std::mem::replace(&mut given, true) { Poll::Ready(()) } else { Poll::Pending },
-    )
-    .await;
-}
-
-#[async_trait]
-impl HostExecutor for Sleeper {
-    async fn apply(&self, operation: &HostOperation, deadline: SystemTime) -> Result<HostReport, HostError> {
-        if !self.falls_asleep() {
-            return HostExecutor::apply(&self.seat, operation, deadline).await;
-        }
-        give_way().await;
-        let outcome = HostExecutor::apply(&self.seat, operation, deadline).await;
-        self.woke(&outcome);
-        outcome
-    }
-
-    async fn settle(
-        &self,
-        operation: &HostOperation,
-        fence: FenceValue,
-        deadline: SystemTime,
-    ) -> Result<Settled, HostError> {
-        HostExecutor::settle(&self.seat, operation, fence, deadline).await
-    }
-}
-
-#[async_trait]
-impl VirtualMachines for Sleeper {
-    async fn picture(
-        &self,
-        resources: &std::collections::BTreeSet<ResourceName>,
-    ) -> Result<VmPicture, HostError> {
-        self.seat.picture(resources).await
-    }
-
-    async fn apply(&self, operation: &VmOperation, deadline: SystemTime) -> Result<HostReport, HostError> {
-        if !self.falls_asleep() {
-            return VirtualMachines::apply(&self.seat, operation, deadline).await;
-        }
-        give_way().await;
-        let outcome = VirtualMachines::apply(&self.seat, operation, deadline).await;
-        self.woke(&outcome);
-        outcome
-    }
-
-    async fn settle(
-        &self,
-        operation: &VmOperation,
-        fence: FenceValue,
-        deadline: SystemTime,
-    ) -> Result<Settled, HostError> {
-        VirtualMachines::settle(&self.seat, operation, fence, deadline).await
-    }
-}
+use crate::sleeper::{Sleep, Sleeper};
 
 /// One operator falls asleep before its mutation number `after`, the other takes over, and the first wakes.
 fn paused(after: u32, lasts: Duration, io: IoPolicy) -> (Bench, Sleep, Result<(), MaintenanceError>) {
     let mut bench = Bench::new(&busy(), io);
     let sleeps = Arc::new(Mutex::new(Sleep { after, lasts, ..Sleep::default() }));
     let mut start = bench.starting(Box::new(bench.store.clone()));
-    let sleeper = Arc::new(Sleeper {
-        seat: bench.world.seat("op-1"),
-        timer: bench.timer.clone(),
-        sleeps: Arc::clone(&sleeps),
-    });
-    start.hands.hosts = Arc::<Sleeper>::clone(&sleeper);
-    start.hands.vms = sleeper;
+    Sleeper::sits(&mut start, bench.world.seat("op-1"), &bench.timer, &sleeps);
     let mut first = bench.begin(start).unwrap();
     let mut context = Context::from_waker(Waker::noop());
     let ended = {
