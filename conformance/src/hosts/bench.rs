@@ -193,6 +193,16 @@ impl HostBench {
         self.ended(call, &format!("{} on {}", operation.action, operation.node)).await
     }
 
+    /// Sends an operation whose deadline is over. It must not succeed.
+    pub async fn apply_late(&self, operation: &HostOperation) -> Result<HostError, CaseEnd> {
+        let doing = format!("{} on {}", operation.action, operation.node);
+        let deadline = self.hands.timer.now() - Duration::from_secs(1);
+        match self.ended(self.hands.hosts.apply(operation, deadline), &doing).await? {
+            Ok(_) => Err(CaseEnd::Failed(format!("{doing} was carried out after its deadline"))),
+            Err(error) => Ok(error),
+        }
+    }
+
     /// Carries an operation on a machine out.
     pub async fn apply_vm(&self, operation: &VmOperation) -> Result<Result<HostReport, HostError>, CaseEnd> {
         let call = self.hands.vms.apply(operation, self.deadline());

@@ -34,6 +34,7 @@ table! { $
         a_probe_counts_every_packet,
         a_probe_tells_of_a_link_that_loses,
         a_call_ends_by_its_deadline,
+        what_comes_after_its_deadline_does_nothing,
         an_agent_that_died_in_the_middle_reports_no_success,
     }
     dedup {

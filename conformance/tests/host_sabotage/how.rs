@@ -31,6 +31,7 @@ hows! {
     DoesNothing,
     AnswersAtOnce,
     HangsWhenLost,
+    ActsAfterTheDeadline,
     LostIsDone,
     LostIsRefused,
     SettlesAsDone,

@@ -20,8 +20,9 @@ use crate::host::vm::VmPicture;
 /// Changes hosts. One per cluster; it speaks to an agent on each host.
 ///
 /// # Behaviour
-/// Every call ends by its deadline. An agent works on one operation at a time. Success is returned only once the
-/// operation is over.
+/// Every call ends by its deadline. An operation that reaches its agent after that is refused and nothing is done: what
+/// was decided so long ago is decided anew. An agent works on one operation at a time. Success is returned only once
+/// the operation is over.
 ///
 /// # Dedup
 /// An operation is known by plan and id. The same one twice acts once, also across restarts of the agent: the

@@ -60,7 +60,8 @@ impl Seat {
         self.lost_on_the_way(fault, &operation, &known, deadline).await?;
         let mut begun = false;
         loop {
-            let admission = self.world.enter(|state| state.submit(&operation, &self.name, fault, &known));
+            let admission =
+                self.world.enter(|state| state.submit(&operation, &self.name, fault, &known, deadline));
             match admission {
                 Admission::Begin => begun = true,
                 Admission::Wait(until) => self.wait(until, deadline, &operation.words()).await?,
@@ -89,8 +90,8 @@ impl Seat {
         let Some(fault) = fault else { return Ok(()) };
         let words = operation.words();
         let arrives = |after: Duration| {
-            let due =
-                Due::Arrives { operation: operation.clone(), seat: self.name.clone(), known: known.clone() };
+            let (operation, seat, known) = (operation.clone(), self.name.clone(), known.clone());
+            let due = Due::Arrives { operation, seat, known, deadline };
             self.world.enter(|state| state.after(after, due));
         };
         match fault {

@@ -78,6 +78,42 @@ fn h26_an_operator_that_slept_past_its_lease_is_refused_at_the_agent_every_time(
 }
 
 #[test]
+fn an_operator_that_slept_past_its_deadline_does_nothing_although_nobody_took_over() {
+    for after in 0..20 {
+        let mut bench = Bench::new(&busy(), IoPolicy::Continue);
+        let lasts = bench.plan.pace.operation_timeout + Duration::from_secs(1);
+        let sleeps = Arc::new(Mutex::new(Sleep { after, lasts, ..Sleep::default() }));
+        let mut start = bench.starting(Box::new(bench.store.clone()));
+        Sleeper::sits(&mut start, bench.world.seat("op-1"), &bench.timer, &sleeps);
+        let mut driver = bench.begin(start).unwrap();
+        let mut deeds = None;
+        {
+            let mut drive = pin!(driver.drive(|_, _| sleeps.lock().unwrap().woken.is_some()));
+            let mut context = Context::from_waker(Waker::noop());
+            while drive.as_mut().poll(&mut context).is_pending() {
+                let until = sleeps.lock().unwrap().until;
+                if let (Some(until), None) = (until, &deeds) {
+                    deeds = Some(bench.world.deeds().len());
+                    bench.timer.advance_to(until);
+                } else {
+                    bench.timer.advance_to(bench.timer.next().unwrap());
+                }
+            }
+        }
+        let woken = sleeps.lock().unwrap().woken.clone();
+        assert_eq!(woken, Some(Err(HostErrorKind::Refused)), "asleep before mutation {after}");
+        assert_eq!(
+            Some(bench.world.deeds().len()),
+            deeds,
+            "asleep before mutation {after}: {}",
+            bench.told()
+        );
+        bench.drive(&mut driver, HOUR, |_, _| {});
+        bench.check(driver.state());
+    }
+}
+
+#[test]
 fn h26_a_lease_that_is_renewed_is_never_taken_and_a_dead_ones_is_taken_after_its_own_time() {
     let mut bench = Bench::new(&busy(), IoPolicy::Continue);
     let mut first = bench.start();

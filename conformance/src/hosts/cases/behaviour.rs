@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use executor_api::host::{BondMode, BondReading, ConnectionState, HostAction, SatelliteReading};
+use executor_api::host::{
+    BondMode, BondReading, ConnectionState, HostAction, HostErrorKind, SatelliteReading,
+};
 
 use crate::case::{CaseResult, ensure};
 use crate::hosts::bench::HostBench;
@@ -159,6 +161,16 @@ pub(crate) async fn a_call_ends_by_its_deadline(b: Arc<HostBench>) -> CaseResult
     b.inject(HostTrouble::LoseRequest(op.clone())).await?;
     // How it ends is not promised, except that it is no success.
     ensure!(b.apply(&op).await?.is_err(), "an operation that never arrived was reported done");
+    Ok(())
+}
+
+pub(crate) async fn what_comes_after_its_deadline_does_nothing(b: Arc<HostBench>) -> CaseResult {
+    let lease = b.lead().await?;
+    let one = b.one().clone();
+    let op = b.op(&lease, &one, HostAction::DrainSatellite);
+    let error = b.apply_late(&op).await?;
+    ensure!(error.kind == HostErrorKind::Refused, "it was not refused: {error}");
+    ensure!(!b.is_drained(&one).await, "it was refused, and {one} is drained");
     Ok(())
 }
 

@@ -17,6 +17,8 @@ use crate::how::How;
 #[async_trait]
 impl HostExecutor for Saboteur {
     async fn apply(&self, operation: &HostOperation, deadline: SystemTime) -> Result<HostReport, HostError> {
+        let late = if self.is(How::ActsAfterTheDeadline) { Duration::from_mins(1) } else { Duration::ZERO };
+        let deadline = deadline + late;
         let content = Content::Host(operation.node.clone(), operation.action.clone());
         if let Some(report) = self.remembered(&operation.plan, operation.id, &content) {
             return Ok(report);

@@ -102,8 +102,8 @@ pub(crate) enum Admission {
 }
 
 impl Agent {
-    /// An operation arrives.
-    pub(crate) fn admit(&mut self, operation: &Operation, until: SystemTime) -> Admission {
+    /// An operation arrives, `late` where its deadline is over.
+    pub(crate) fn admit(&mut self, operation: &Operation, until: SystemTime, late: bool) -> Admission {
         if let Some(refused) = self.fence_out(operation.fence(), &operation.words()) {
             return refused;
         }
@@ -127,6 +127,11 @@ impl Agent {
                 // Not reached while somebody works on it; an entry without a worker is closed at a restart.
                 EntryState::Begun => Admission::Wait(until),
             };
+        }
+        if late {
+            let what =
+                format!("{} comes after its deadline; read what is there and decide anew", operation.words());
+            return Admission::No(HostErrorKind::Refused, what);
         }
         self.table.insert(key.clone(), Entry { content: Some(operation.clone()), state: EntryState::Begun });
         self.working = Some((key, until));

@@ -89,10 +89,13 @@ pub struct Naming<'a> {
 }
 
 impl HostWorld {
-    /// An operation that was on its way arrives.
+    /// An operation that was on its way arrives. Its deadline lies in the sender's time, which may be any: it is not over.
     pub fn deliver(&self, letter: &Letter) {
         let Letter { operation, seat, known } = letter.clone();
-        self.enter(|state| state.arrive_late(operation, seat, known));
+        self.enter(|state| {
+            let deadline = state.now;
+            state.arrive_late(operation, seat, known, deadline);
+        });
     }
 
     /// Whether an operation on its way can do nothing any more, whenever it arrives: its agent has met a higher fence,
@@ -283,8 +286,9 @@ impl State {
                 let counts = self.hosts.get(host).is_some_and(|host| host.pod_round == *round);
                 ("pod", host, counts).hash(hash);
             }
-            Due::Arrives { operation, .. } => {
-                ("arrives", operation.words(), rank(naming, operation.fence())).hash(hash);
+            Due::Arrives { operation, deadline, .. } => {
+                let left = deadline.duration_since(self.now).ok();
+                ("arrives", operation.words(), rank(naming, operation.fence()), left).hash(hash);
             }
             Due::Ends { operation, fault, .. } => {
                 ("ends", operation.words(), format!("{fault:?}")).hash(hash);

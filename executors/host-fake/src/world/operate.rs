@@ -1,7 +1,7 @@
 //! Operations: how an agent lets one in, how long it takes, and what it does to hosts and storage.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use executor_api::host::{
     BondMode, BondOriginal, FenceValue, HostAction, HostError, HostErrorKind, HostName, HostOperation,
@@ -25,6 +25,7 @@ impl State {
         seat: &str,
         fault: Option<Fault>,
         known: &Known,
+        deadline: SystemTime,
     ) -> Admission {
         if let Some(refused) = self.out_of_reach(operation) {
             return refused;
@@ -37,21 +38,27 @@ impl State {
             return Admission::No(HostErrorKind::Refused, what);
         }
         let takes = self.takes(operation, fault);
-        let until = later(self.now, takes);
+        let (until, late) = (later(self.now, takes), self.now > deadline);
         let Some(agent) = self.agent_mut(operation) else { return unknown(operation) };
-        let admission = agent.admit(operation, until);
+        let admission = agent.admit(operation, until, late);
         if admission == Admission::Begin {
             self.judge(operation, known);
-            self.begin(operation, seat, fault, takes);
+            self.begin(operation, seat, fault, takes, known);
         }
         admission
     }
 
     /// An operation arrives for which nobody waits. An agent that is busy takes it when it is done.
-    pub(crate) fn arrive_late(&mut self, operation: Operation, seat: String, known: Known) {
-        if let Admission::Wait(until) = self.submit(&operation, &seat, None, &known) {
+    pub(crate) fn arrive_late(
+        &mut self,
+        operation: Operation,
+        seat: String,
+        known: Known,
+        deadline: SystemTime,
+    ) {
+        if let Admission::Wait(until) = self.submit(&operation, &seat, None, &known, deadline) {
             let at = until.max(later(self.now, Duration::from_millis(100)));
-            self.at(at, Due::Arrives { operation, seat, known });
+            self.at(at, Due::Arrives { operation, seat, known, deadline });
         }
     }
 
@@ -110,7 +117,14 @@ impl State {
         }
     }
 
-    fn begin(&mut self, operation: &Operation, seat: &str, fault: Option<Fault>, takes: Duration) {
+    fn begin(
+        &mut self,
+        operation: &Operation,
+        seat: &str,
+        fault: Option<Fault>,
+        takes: Duration,
+        known: &Known,
+    ) {
         if let Operation::Host(HostOperation {
             node,
             action: HostAction::SetBondMode { mode, original, .. },
@@ -122,7 +136,10 @@ impl State {
             self.begin_flip(&node, key, mode, original, fault);
             return;
         }
-        let since = self.next();
+        // What moved after the caller's last look it could not know of, whether that was before the operation began or
+        // later.
+        let looks = known.iter().filter(|(subject, _)| matches!(subject, Subject::Storage(_)));
+        let since = looks.map(|(_, looked)| *looked).min().unwrap_or_else(|| self.next());
         self.after(takes, Due::Ends { operation: operation.clone(), seat: seat.to_owned(), fault, since });
     }
 

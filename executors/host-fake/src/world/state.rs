@@ -32,6 +32,7 @@ pub(crate) enum Due {
         operation: Operation,
         seat: String,
         known: Known,
+        deadline: SystemTime,
     },
     /// The next step of a flip.
     FlipStep(HostName),
@@ -345,9 +346,9 @@ impl State {
 
     fn happen(&mut self, due: Due) {
         match due {
-            Due::Arrives { operation, seat, known } => {
+            Due::Arrives { operation, seat, known, deadline } => {
                 self.faults.fire("landed");
-                self.arrive_late(operation, seat, known);
+                self.arrive_late(operation, seat, known, deadline);
             }
             Due::FlipStep(host) => self.flip_step(&host),
             Due::Ends { operation, seat, fault, since } => self.end(&operation, &seat, fault, since),
