@@ -2,9 +2,15 @@
 //! the same troubles on every machine and in every build: seeds that once broke something are kept by number. Kinds that
 //! came later are drawn by a call of their own, so that the older seeds still draw what they drew.
 
-use executor_api::host::{BondMode, EvictionSetting, HostName, InterfaceName, ResourceName, VmName};
+use std::time::Duration;
+
+use executor_api::host::{
+    AfterSplitBrain, BondMode, EvictionSetting, HostName, InterfaceName, MigrationName, ModuleVersion,
+    Protocol, ResourceName, VmName,
+};
 
 use crate::incident::{Incident, MigrationFate};
+use crate::scenario::TimedIncident;
 use crate::spec::{VmSpec, WorldSpec};
 
 /// A stream of draws, and what of a world can be befallen.
@@ -21,6 +27,8 @@ impl Troubles {
     pub const KINDS: u64 = 20;
     /// Kinds of incident among which [`further`](Self::further) draws.
     pub const FURTHER: u64 = 17;
+    /// Kinds of course among which [`course`](Self::course) draws.
+    pub const COURSES: u64 = 13;
 
     /// Troubles for a world.
     pub fn new(seed: u64, world: &WorldSpec) -> Self {
@@ -100,6 +108,64 @@ impl Troubles {
         })
     }
 
+    /// What neither of the others draws, from so long after the world's beginning on: data that is lost by itself, copies
+    /// that prove nothing, and what ends only by a second incident.
+    pub fn course(&mut self) -> Option<Vec<TimedIncident>> {
+        let (host, _, resource, machine) = self.victims()?;
+        let vm = machine.name;
+        let at = Duration::from_millis(self.below(60_000));
+        let soon = at + Duration::from_millis(1 + self.below(20_000));
+        let flag = self.below(2) == 0;
+        let net = |protocol, after_split_brain, allow_two_primaries| Incident::NetChanged {
+            resource: resource.clone(),
+            protocol,
+            after_split_brain,
+            allow_two_primaries,
+        };
+        let discards = || Some(AfterSplitBrain::Unknown("discard-secondary".to_owned()));
+        let (first, then) = match self.below(Self::COURSES) {
+            0 => {
+                let block = u32::try_from(self.below(16)).unwrap_or_default();
+                let verify = Incident::Verify { resource: resource.clone() };
+                (Incident::Rots { resource, host, block }, flag.then_some(verify))
+            }
+            1 => {
+                // Nothing was counted, so nothing is dropped, while the copies are together.
+                let dropped = Incident::BitsDropped { resource: resource.clone(), host: host.clone() };
+                (Incident::Diverges { resource, host, writes: 2 }, Some(dropped))
+            }
+            2 => (Incident::BitsDropped { resource, host }, None),
+            3 => (Incident::DayZero { resource, host }, None),
+            4 => (Incident::JustCreated { resource, host: flag.then_some(host) }, None),
+            5 => {
+                let reboots = Incident::HostReboots { host: host.clone() };
+                (Incident::DiskFails { resource, host }, flag.then_some(reboots))
+            }
+            6 => (Incident::Verify { resource }, None),
+            7 => (net(Some(Protocol::A), None, None), flag.then(|| net(Some(Protocol::C), None, None))),
+            8 => (
+                net(None, discards(), None),
+                flag.then_some(Incident::Diverges { resource, host, writes: 1 }),
+            ),
+            9 => (net(None, None, Some(true)), flag.then_some(Incident::Restarts { vm, to: Some(host) })),
+            10 => {
+                let module =
+                    |minor, patch| Incident::Module { version: ModuleVersion { major: 9, minor, patch } };
+                (module(1, 23), flag.then(|| module(2, 19)))
+            }
+            11 => {
+                let fate = MigrationFate::Stuck { ends_after: None };
+                let number = 1 + self.below(2);
+                let ends = MigrationName::new(format!("{vm}-{number}")).ok()?;
+                let stuck = Incident::Migrates { vm, to: host, fate, past_the_shield: flag };
+                (stuck, Some(Incident::MigrationEnds { migration: ends }))
+            }
+            _ => (Incident::HostDies { host: host.clone() }, Some(Incident::HostReturns { host })),
+        };
+        let first = TimedIncident { at, what: first };
+        Some([Some(first), then.map(|what| TimedIncident { at: soon, what })].into_iter().flatten().collect())
+    }
+
     /// A host with one of its members, a resource and a machine, always drawn in this order.
     fn victims(&mut self) -> Option<(HostName, InterfaceName, ResourceName, VmSpec)> {
         let host = self.index(self.hosts.len());
@@ -140,11 +206,31 @@ mod tests {
         assert_eq!(further.intersection(&kinds).collect::<Vec<_>>(), [&"migrates"]);
     }
 
+    /// Storms promise every incident there is. The list is the one that a scenario file is read by.
+    #[test]
+    fn every_incident_is_drawn_by_one_of_the_calls() {
+        let unknown = serde_json::from_str::<Incident>(r#""no_incident""#).unwrap_err().to_string();
+        let (_, listed) = unknown.split_once("expected one of ").unwrap();
+        let all: BTreeSet<_> =
+            listed.split('`').skip(1).step_by(2).map(|name| name.replace('_', "-")).collect();
+        let mut troubles = Troubles::new(7, &WorldSpec::pair());
+        let mut drawn = BTreeSet::new();
+        for _ in 0..1000 {
+            drawn.extend(
+                [troubles.incident().unwrap(), troubles.further().unwrap()]
+                    .map(|what| what.name().to_owned()),
+            );
+            drawn.extend(troubles.course().unwrap().iter().map(|incident| incident.what.name().to_owned()));
+        }
+        assert_eq!(drawn, all);
+    }
+
     #[test]
     fn a_world_with_nothing_in_it_is_befallen_by_nothing() {
         let world =
             WorldSpec { hosts: Vec::new(), resources: Vec::new(), vms: Vec::new(), ..WorldSpec::pair() };
         assert_eq!(Troubles::new(1, &world).incident(), None);
         assert_eq!(Troubles::new(1, &world).further(), None);
+        assert_eq!(Troubles::new(1, &world).course(), None);
     }
 }

@@ -168,6 +168,18 @@ impl HostWorld {
         self.enter(|state| state.missing(|_| true))
     }
 
+    /// Those of them that the world destroyed by itself: incidents did, or copying that no caller asked for or that
+    /// nothing could have warned of.
+    pub fn taken_writes(&self) -> Vec<MissingWrite> {
+        let mut lost = self.lost_writes();
+        self.enter(|state| {
+            lost.retain(|lost| {
+                state.ledger.is_taken(&(lost.resource.clone(), lost.volume, lost.block), lost.write)
+            });
+        });
+        lost
+    }
+
     /// Acknowledged writes that this host's copy lacks.
     pub fn missing_on(&self, resource: &ResourceName, host: &HostName) -> Vec<MissingWrite> {
         self.enter(|state| state.missing(|at| at == host))
@@ -324,7 +336,8 @@ impl State {
                 .sides
                 .iter()
                 .filter(|(host, _)| chosen(host))
-                .filter_map(|(_, side)| side.copies.get(volume).map(|copy| copy.blocks[*block as usize]))
+                .filter_map(|(_, side)| side.copies.get(volume).filter(|copy| copy.is_there()))
+                .map(|copy| copy.blocks[*block as usize])
                 .collect();
             for write in heads {
                 if !contents.iter().any(|content| self.ledger.holds(*content, *write)) {

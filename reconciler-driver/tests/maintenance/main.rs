@@ -5,6 +5,7 @@
 mod arbiter;
 mod bench;
 mod crashes;
+mod duel;
 mod flips;
 mod links;
 mod operators;

@@ -10,6 +10,7 @@ use reconciler_core::maintenance::{IoPolicy, Phase, Recovery};
 use reconciler_driver::maintenance::MemoryPlanStore;
 
 use crate::bench::Bench;
+use crate::duel::{Clashes, Turn, fight};
 use crate::waits::ahead;
 
 /// An end of the process: after so long or so many passes, whichever comes first.
@@ -27,7 +28,18 @@ struct Storm {
     ends: Vec<End>,
     /// By so much the clock is set back between an end of the process and the next start.
     set_back: Option<Duration>,
+    /// Two operators take turns before all that.
+    turns: Vec<Turn>,
+    /// So long the last start is driven.
+    lasts: Duration,
     io: IoPolicy,
+}
+
+/// What is left after a storm.
+struct Calm {
+    bench: Bench,
+    end: &'static str,
+    clashes: Clashes,
 }
 
 impl Storm {
@@ -46,7 +58,8 @@ impl Storm {
             .map(|_| End { after: Duration::from_millis(draw.below(90_000)), passes: draw.below(120) });
         let ends = ends.collect();
         let weather = Some(Weather::everything(seed, 2, Some(Duration::from_mins(5))));
-        Self { incidents, weather, ends, set_back: None, io }
+        let (turns, lasts) = (Vec::new(), Duration::from_mins(40));
+        Self { incidents, weather, ends, set_back: None, turns, lasts, io }
     }
 
     /// The same storm and what no earlier seed drew: further incidents, and a clock that is set back. Faults of calls
@@ -66,12 +79,37 @@ impl Storm {
         storm
     }
 
+    /// What neither of them draws: incidents by which the world itself may lose data, or that end by another one, and
+    /// two operators at once.
+    fn foulest(seed: u64) -> Self {
+        let mut draw = Troubles::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15), &WorldSpec::pair());
+        let mut incidents: Vec<_> = (0..=draw.below(2)).flat_map(|_| draw.course().unwrap()).collect();
+        if draw.below(2) == 0 {
+            let at = Duration::from_millis(draw.below(60_000));
+            incidents.push(TimedIncident { at, what: draw.incident().unwrap() });
+        }
+        let io = match draw.below(2) {
+            0 => IoPolicy::Continue,
+            _ => IoPolicy::Quiesce { suspend_for: Some(Duration::from_mins(2)) },
+        };
+        let turns = if draw.below(2) == 0 { 2 + draw.below(4) } else { 0 };
+        let turns = Turn::draw(&mut draw, turns);
+        let ends = (0..draw.below(2))
+            .map(|_| End { after: Duration::from_millis(draw.below(90_000)), passes: draw.below(120) });
+        let ends = ends.collect();
+        let per_mille = u32::try_from(draw.below(3)).unwrap();
+        let weather = Some(Weather::everything(seed, per_mille, Some(Duration::from_mins(5))));
+        let lasts = Duration::from_mins(10);
+        Self { incidents, weather, ends, set_back: None, turns, lasts, io }
+    }
+
     /// Drives through it to the end; what is forbidden panics.
-    fn blow(&self) -> (Bench, &'static str) {
+    fn blow(&self) -> Calm {
         let mut scenario = Scenario::calm(WorldSpec::pair().writing_every(Duration::from_secs(1)));
         scenario.incidents.clone_from(&self.incidents);
         scenario.weather.clone_from(&self.weather);
         let mut bench = Bench::new(&scenario, self.io.clone());
+        let clashes = fight(&mut bench, &self.turns);
         for end in &self.ends {
             let mut driver = bench.start();
             let mut passes = end.passes;
@@ -85,7 +123,7 @@ impl Storm {
             }
         }
         let mut driver = bench.start();
-        bench.drive(&mut driver, Duration::from_mins(40), |_, _| {});
+        bench.drive(&mut driver, self.lasts, |_, _| {});
         bench.check(driver.state());
         let end = match (&driver.state().recovery, driver.state().phase) {
             (Recovery::Escalated, _) => "escalated",
@@ -93,7 +131,7 @@ impl Storm {
             (_, Phase::Complete) => "complete",
             _ => "waiting",
         };
-        (bench, end)
+        Calm { bench, end, clashes }
     }
 
     /// The storms that have one trouble less.
@@ -107,6 +145,11 @@ impl Storm {
         for index in 0..self.ends.len() {
             let mut less = self.clone();
             less.ends.remove(index);
+            lighter.push(less);
+        }
+        for index in 0..self.turns.len() {
+            let mut less = self.clone();
+            less.turns.remove(index);
             lighter.push(less);
         }
         if self.set_back.is_some() {
@@ -141,6 +184,7 @@ impl Storm {
         lines.extend(
             self.incidents.iter().map(|incident| format!("at {:?} {:?}", incident.at, incident.what)),
         );
+        lines.extend(self.turns.iter().map(|turn| format!("of two operators, {turn:?}")));
         lines.extend(self.ends.iter().map(|end| format!("the process ends after {end:?}")));
         lines.extend(self.set_back.iter().map(|by| format!("and the clock is set back by {by:?}")));
         let chances = self.weather.iter().flat_map(|weather| &weather.chances);
@@ -164,11 +208,11 @@ fn broken(storm: &Storm) -> Option<String> {
 }
 
 /// Blows over one seed; a failure is told by the command that repeats it and the lightest storm that still fails.
-fn weathered(seed: u64) -> (Bench, &'static str) {
+fn weathered(seed: u64) -> Calm {
     withstood(seed, Storm::of(seed), "in_foul_weather")
 }
 
-fn withstood(seed: u64, storm: Storm, test: &str) -> (Bench, &'static str) {
+fn withstood(seed: u64, storm: Storm, test: &str) -> Calm {
     if let Ok(blown) = catch_unwind(AssertUnwindSafe(|| storm.blow())) {
         return blown;
     }
@@ -186,65 +230,93 @@ fn storms() -> (u64, u64) {
     (number("STORMS").unwrap_or(40), number("FIRST").unwrap_or(0))
 }
 
-#[test]
-fn in_fouler_weather_with_clocks_set_back_nothing_forbidden_comes_about() {
-    let (seeds, first) = storms();
-    let (mut ends, mut befell) = (BTreeMap::new(), BTreeMap::new());
-    for seed in first..first + seeds {
-        let (bench, end) = withstood(seed, Storm::fouler(seed), "in_fouler_weather");
-        *ends.entry(end).or_insert(0_u32) += 1;
-        for (incident, times) in bench.world.incidents() {
-            *befell.entry(incident).or_insert(0) += times;
+/// What many storms came to, counted.
+#[derive(Default)]
+struct Tally {
+    seeds: u64,
+    ends: BTreeMap<&'static str, u32>,
+    fired: BTreeMap<&'static str, u64>,
+    befell: BTreeMap<&'static str, u64>,
+    clashes: Clashes,
+    /// Storms in which the world lost writes by itself.
+    careless: u32,
+}
+
+impl Tally {
+    /// Blows over as many seeds as are asked for, and tells what came of them.
+    fn of(kind: &str, storm: impl Fn(u64) -> Storm, test: &str) -> Self {
+        let (seeds, first) = storms();
+        let mut tally = Self { seeds, ..Self::default() };
+        for seed in first..first + seeds {
+            let Calm { bench, end, clashes } = withstood(seed, storm(seed), test);
+            *tally.ends.entry(end).or_default() += 1;
+            for (fault, times) in bench.world.fired() {
+                *tally.fired.entry(fault).or_default() += times;
+            }
+            for (incident, times) in bench.world.incidents() {
+                *tally.befell.entry(incident).or_default() += times;
+            }
+            tally.clashes += clashes;
+            tally.careless += u32::from(!bench.world.taken_writes().is_empty());
         }
+        let Self { ends, fired, befell, .. } = &tally;
+        println!("{seeds} {kind} from seed {first}: {ends:?}\nfaults: {fired:?}\nincidents: {befell:?}");
+        if seeds >= 40 {
+            assert!(ends.contains_key("complete") && ends.contains_key("escalated"), "{ends:?}");
+        }
+        tally
     }
-    println!("{seeds} fouler storms from seed {first}: {ends:?}\nincidents: {befell:?}");
-    if seeds >= 40 {
-        assert!(ends.contains_key("complete") && ends.contains_key("escalated"), "{ends:?}");
-        assert!(befell.contains_key("member-leaves"), "{befell:?}");
-    }
-    if seeds >= 1000 {
-        let mut draw = Troubles::new(0, &WorldSpec::pair());
-        let missing: BTreeSet<_> = (0..Troubles::FURTHER * 50)
-            .map(|_| draw.further().unwrap().name())
-            // A plan whose host died is frozen, and its run over, before that host returns.
-            .filter(|name| *name != "host-returns" && !befell.contains_key(name))
-            .collect();
-        assert!(missing.is_empty(), "never befell anything in {seeds} storms: {missing:?}");
+
+    /// Every incident of these befell something, if there were so many storms.
+    fn all_befell(&self, many: u64, drawn: impl Iterator<Item = &'static str>) {
+        let missing: BTreeSet<_> = drawn.filter(|name| !self.befell.contains_key(name)).collect();
+        assert!(
+            self.seeds < many || missing.is_empty(),
+            "never befell anything in {} storms: {missing:?}",
+            self.seeds
+        );
     }
 }
 
 #[test]
-fn in_foul_weather_nothing_forbidden_comes_about() {
-    let (seeds, first) = storms();
-    let (mut ends, mut fired, mut befell) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    for seed in first..first + seeds {
-        let (bench, end) = weathered(seed);
-        *ends.entry(end).or_insert(0_u32) += 1;
-        for (fault, times) in bench.world.fired() {
-            *fired.entry(fault).or_insert(0) += times;
-        }
-        for (incident, times) in bench.world.incidents() {
-            *befell.entry(incident).or_insert(0) += times;
-        }
+fn in_fouler_weather_with_clocks_set_back_nothing_forbidden_comes_about() {
+    let tally = Tally::of("fouler storms", Storm::fouler, "in_fouler_weather");
+    if tally.seeds >= 40 {
+        assert!(tally.befell.contains_key("member-leaves"), "{:?}", tally.befell);
     }
-    println!("{seeds} storms from seed {first}: {ends:?}\nfaults: {fired:?}\nincidents: {befell:?}");
-    if seeds < 40 {
+    let mut draw = Troubles::new(0, &WorldSpec::pair());
+    let drawn = (0..Troubles::FURTHER * 50).map(|_| draw.further().unwrap().name());
+    // Only the foulest storms bring a host back before its plan is frozen and its run over.
+    tally.all_befell(1000, drawn.filter(|name| *name != "host-returns"));
+}
+
+#[test]
+fn in_foul_weather_nothing_forbidden_comes_about() {
+    let tally = Tally::of("storms", Storm::of, "in_foul_weather");
+    if tally.seeds < 40 {
         return;
     }
-    assert!(ends.contains_key("complete") && ends.contains_key("escalated"), "{ends:?}");
     // Few storms meet few faults; many meet every one there is.
-    let rare = if seeds < 5000 { 21 } else { 0 };
+    let rare = if tally.seeds < 5000 { 21 } else { 0 };
     let missing: Vec<_> =
-        Fault::ALL.into_iter().map(Fault::name).filter(|name| !fired.contains_key(name)).collect();
-    assert!(missing.len() <= rare, "never fired in {seeds} storms: {missing:?}");
-    if rare == 0 {
-        let mut draw = Troubles::new(0, &WorldSpec::pair());
-        let missing: BTreeSet<_> = (0..Troubles::KINDS * 50)
-            .map(|_| draw.incident().unwrap().name())
-            .filter(|name| !befell.contains_key(name))
-            .collect();
-        assert!(missing.is_empty(), "never befell anything in {seeds} storms: {missing:?}");
+        Fault::ALL.into_iter().map(Fault::name).filter(|name| !tally.fired.contains_key(name)).collect();
+    assert!(missing.len() <= rare, "never fired in {} storms: {missing:?}", tally.seeds);
+    let mut draw = Troubles::new(0, &WorldSpec::pair());
+    tally.all_befell(5000, (0..Troubles::KINDS * 50).map(|_| draw.incident().unwrap().name()));
+}
+
+#[test]
+fn in_the_foulest_weather_two_operators_do_nothing_forbidden_and_lose_nothing_themselves() {
+    let tally = Tally::of("foulest storms", Storm::foulest, "in_the_foulest_weather");
+    let Tally { seeds, clashes, careless, .. } = tally;
+    println!("of two operators: {clashes:?}; the world lost writes by itself in {careless} storms");
+    assert!(seeds < 40 || clashes.overtaken > 0, "the operators never met");
+    if seeds >= 1000 {
+        assert!(clashes.stale > 0 && clashes.late > 0 && careless > 0, "{clashes:?}, {careless}");
     }
+    let mut draw = Troubles::new(0, &WorldSpec::pair());
+    let courses = (0..Troubles::COURSES * 50).flat_map(|_| draw.course().unwrap());
+    tally.all_befell(1000, courses.map(|incident| incident.what.name()));
 }
 
 /// Storms that once broke something.
@@ -254,6 +326,10 @@ fn storms_that_were_not_weathered_once_are_now() {
     weathered(7491);
     // A machine that somebody moved to a host that was down.
     weathered(88_754);
+    // An operator that slept for minutes before it let storage pods back.
+    withstood(519, Storm::foulest(519), "in_the_foulest_weather");
+    // Copies that were spoilt between the connects of the two sides.
+    withstood(627, Storm::foulest(627), "in_the_foulest_weather");
 }
 
 /// The teeth of the shrinker: of a storm that fails for one of its troubles only that one is left.

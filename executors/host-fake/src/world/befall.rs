@@ -3,11 +3,13 @@
 
 mod storage;
 
+use std::collections::BTreeSet;
+
 use executor_api::host::{HostName, ResourceName};
 
 use super::bond::BondStep;
 use super::judge::Subject;
-use super::records::Place;
+use super::records::{MissingWrite, Place};
 use super::replica::Cause;
 use super::state::{Due, State, later};
 use crate::incident::Incident;
@@ -15,8 +17,14 @@ use crate::incident::Incident;
 impl State {
     /// Something befalls the world.
     pub(crate) fn befall(&mut self, incident: &Incident) {
+        let before: BTreeSet<_> = self.missing(|_| true).into_iter().collect();
         if self.carry_out(incident).is_some() {
             *self.incidents.entry(incident.name()).or_default() += 1;
+            for MissingWrite { resource, volume, block, write } in self.missing(|_| true) {
+                if !before.contains(&MissingWrite { resource: resource.clone(), volume, block, write }) {
+                    self.ledger.take((resource, volume, block), write);
+                }
+            }
         }
     }
 
@@ -239,6 +247,16 @@ impl State {
             self.moves(subject);
         }
         self.storage_moves(name);
+        // Whoever had not yet noticed that the host was gone is told so by the host itself.
+        for resource in self.resources.keys().cloned().collect::<Vec<_>>() {
+            let peers = self.resources[&resource]
+                .sides
+                .get(name)
+                .map(|side| side.links.keys().cloned().collect::<Vec<_>>());
+            for peer in peers.unwrap_or_default() {
+                self.break_link(&resource, name, &peer);
+            }
+        }
         self.links_changed();
         if !kept_away {
             self.after(self.pace.pods, Due::PodStarts { host: name.clone(), round });

@@ -264,22 +264,21 @@ impl State {
     /// Two sides are about to meet.
     pub(crate) fn judge_meeting(&mut self, name: &ResourceName, one: &HostName, other: &HostName) {
         let Some((kind, what)) = self.assess(name, one, other) else { return };
-        let excused = match self.asked_by(name, one, other) {
-            None => true,
-            Some((_, since)) => [one, other].into_iter().any(|host| {
-                self.moved.get(&Subject::Storage(host.clone())).is_some_and(|moved| *moved > since)
-            }),
-        };
+        let excused = self.nobody_could_know(name, one, other);
         self.breach(kind, Place::Resource(name.clone()), what, excused);
     }
 
-    /// The operation through which a connection comes about, if one asked for it, and when it began.
-    pub(crate) fn asked_by(
-        &self,
-        name: &ResourceName,
-        one: &HostName,
-        other: &HostName,
-    ) -> Option<(String, u64)> {
+    /// Nobody asked for a connection, or a copy moved after the last look of whoever did.
+    pub(crate) fn nobody_could_know(&self, name: &ResourceName, one: &HostName, other: &HostName) -> bool {
+        self.asked_by(name, one, other).is_none_or(|(_, since)| {
+            [one, other].into_iter().any(|host| {
+                self.moved.get(&Subject::Storage(host.clone())).is_some_and(|moved| *moved > since)
+            })
+        })
+    }
+
+    /// The operation through which a connection comes about, if one asked for it, and when its caller last looked.
+    fn asked_by(&self, name: &ResourceName, one: &HostName, other: &HostName) -> Option<(String, u64)> {
         let resource = self.resources.get(name)?;
         let cause = |host: &HostName, peer: &HostName| match &resource.sides.get(host)?.links.get(peer)?.cause
         {
@@ -296,6 +295,10 @@ impl State {
         let careful = (module.major, module.minor, module.patch) >= (9, 2, 19);
         for volume in resource.volumes() {
             let (a, b) = (resource.copy(one, volume)?, resource.copy(other, volume)?);
+            if !(a.is_there() && b.is_there()) {
+                let what = format!("{one} or {other} has no disk under volume {volume}");
+                return Some((BreachKind::ReconnectUnproved, what));
+            }
             let meeting = meet(&a.card(other), &b.card(one), careful);
             let (source, target, from, to, all) = match meeting {
                 Meeting::NoSync => (one, other, a, b, None),

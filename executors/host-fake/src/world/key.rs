@@ -217,7 +217,8 @@ impl State {
             (name, &resource).hash(hash);
         }
         for (place, heads) in self.ledger.heads() {
-            let heads: BTreeSet<_> = heads.iter().map(|head| contents.of(*head)).collect();
+            let owed = heads.iter().filter(|head| !self.ledger.is_taken(place, **head));
+            let heads: BTreeSet<_> = owed.map(|head| contents.of(*head)).collect();
             (place, heads).hash(hash);
         }
         // What never was acknowledged counts as what it replaced.
@@ -358,5 +359,8 @@ fn rename(
         let since = toward.finished.len().saturating_sub(resyncs).min(1);
         toward.finished = vec![SystemTime::UNIX_EPOCH; since];
     }
-    copy.blocks.iter_mut().for_each(|content| *content = contents.of(*content));
+    copy.blocks
+        .iter_mut()
+        .chain(copy.lapsed.values_mut())
+        .for_each(|content| *content = contents.of(*content));
 }

@@ -15,6 +15,8 @@ pub(crate) struct Ledger {
     heads: BTreeMap<Place, BTreeSet<u64>>,
     /// Writes that reached a disk and were never acknowledged, with what they replaced.
     unacknowledged: BTreeMap<u64, u64>,
+    /// Acknowledged writes that the world destroyed by itself: nobody owes them any more.
+    taken: BTreeSet<(Place, u64)>,
     count: u64,
     next: u64,
 }
@@ -51,10 +53,20 @@ impl Ledger {
         self.count
     }
 
-    /// Whether content holds everything that was promised of a block.
+    /// The world destroyed an acknowledged write by itself.
+    pub(crate) fn take(&mut self, place: Place, write: u64) {
+        self.taken.insert((place, write));
+    }
+
+    /// Whether the world destroyed this write by itself.
+    pub(crate) fn is_taken(&self, place: &Place, write: u64) -> bool {
+        self.taken.contains(&(place.clone(), write))
+    }
+
+    /// Whether content holds everything that is owed of a block.
     pub(crate) fn is_whole(&self, place: &Place, content: u64) -> bool {
         let base = self.base(content);
-        self.heads.get(place).is_none_or(|heads| heads.iter().all(|head| *head == base))
+        self.owed(place).all(|head| head == base)
     }
 
     /// Whether content holds one certain write.
@@ -62,9 +74,10 @@ impl Ledger {
         self.base(content) == write
     }
 
-    /// The promised writes of a block.
+    /// The promised writes of a block that are still owed.
     pub(crate) fn owed(&self, place: &Place) -> impl Iterator<Item = u64> {
-        self.heads.get(place).into_iter().flatten().copied()
+        let heads = self.heads.get(place).into_iter().flatten().copied();
+        heads.filter(|head| !self.is_taken(place, *head))
     }
 
     /// The newest promised writes.
@@ -93,6 +106,19 @@ mod tests {
         ledger.acknowledge(place.clone(), there, first);
         assert!(!ledger.is_whole(&place, here) && !ledger.is_whole(&place, there));
         assert_eq!(ledger.owed(&place).collect::<Vec<_>>(), [here, there]);
+    }
+
+    #[test]
+    fn what_the_world_took_is_owed_no_more() {
+        let mut ledger = Ledger::default();
+        let place = (ResourceName::new("r1").unwrap(), 0, 3);
+        let first = ledger.mint();
+        ledger.acknowledge(place.clone(), first, 0);
+        ledger.take(place.clone(), first);
+        assert!(ledger.is_whole(&place, 0) && ledger.is_taken(&place, first));
+        let next = ledger.mint();
+        ledger.acknowledge(place.clone(), next, first);
+        assert!(!ledger.is_whole(&place, 0), "what was written since is");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::world::handshake::Card;
 pub(crate) enum Cause {
     /// Nobody who could be asked.
     World,
-    /// An operation, and when it began.
+    /// An operation, and when its caller last looked at storage.
     Caller { what: String, since: u64 },
 }
 
@@ -100,6 +100,8 @@ pub(crate) struct Copy {
     pub(crate) toward: BTreeMap<HostName, Toward>,
     /// The blocks written last: what a crash makes doubtful.
     pub(crate) hot: Vec<u32>,
+    /// What the world made of blocks by itself, with what was there: whoever writes on top replaces that.
+    pub(crate) lapsed: BTreeMap<u32, u64>,
 }
 
 /// What one copy knows and does about another.
@@ -131,6 +133,7 @@ impl Resource {
                 rotates: false,
                 toward: peers.iter().map(|peer| ((*peer).clone(), Toward::established())).collect(),
                 hot: Vec::new(),
+                lapsed: BTreeMap::new(),
             };
             let link = Link { state: ConnectionState::Connected, cause: Cause::World, unsent: Vec::new() };
             Side {
@@ -233,6 +236,23 @@ impl Copy {
             crashed_primary: self.crashed_primary,
             has_bits: toward.is_some_and(|toward| !toward.bits.is_empty()),
         }
+    }
+
+    /// Puts content into a block. What it replaces.
+    pub(crate) fn set(&mut self, block: u32, content: u64) -> u64 {
+        let before = std::mem::replace(&mut self.blocks[block as usize], content);
+        self.lapsed.remove(&block).unwrap_or(before)
+    }
+
+    /// A block's content becomes another by itself.
+    pub(crate) fn lapse(&mut self, block: u32, content: u64) {
+        let before = self.set(block, content);
+        self.lapsed.insert(block, before);
+    }
+
+    /// Whether there is anything to read and to write.
+    pub(crate) fn is_there(&self) -> bool {
+        self.disk != DiskState::Diskless
     }
 
     /// Remembers which blocks are being written.

@@ -222,7 +222,8 @@ impl State {
             .into_iter()
             .filter_map(|volume| {
                 let (a, b) = (resource.copy(one, volume)?, resource.copy(other, volume)?);
-                Some((volume, meet(&a.card(other), &b.card(one), careful)))
+                // Where a disk is missing nothing is compared, and nothing copied.
+                (a.is_there() && b.is_there()).then(|| (volume, meet(&a.card(other), &b.card(one), careful)))
             })
             .collect();
         let two_primaries =

@@ -6,6 +6,7 @@ use executor_api::host::{DiskState, Generation, HostName, ReplicationState, Reso
 
 use super::link::Quality;
 use super::records::{BreachKind, Place};
+use super::replica::Copy;
 use super::state::{Due, State};
 
 impl State {
@@ -35,6 +36,31 @@ impl State {
         for block in hidden {
             self.hidden.insert((name.clone(), volume, u32::try_from(block).unwrap_or(u32::MAX)));
         }
+    }
+
+    /// Remembers the blocks that differ and that neither side counts.
+    pub(crate) fn hide_uncounted(&mut self, name: &ResourceName) {
+        let Some(resource) = self.resources.get(name) else { return };
+        let mut hidden = Vec::new();
+        for volume in resource.volumes() {
+            let sides =
+                || resource.sides.iter().filter_map(|(host, side)| Some((host, side.copies.get(&volume)?)));
+            for (one, a) in sides() {
+                for (other, b) in sides().filter(|(other, _)| *other > one) {
+                    let counts = |copy: &Copy, peer: &HostName, block: u32| {
+                        copy.toward.get(peer).is_some_and(|toward| toward.bits.contains(&block))
+                    };
+                    let blocks = (0..).zip(a.blocks.iter().zip(&b.blocks));
+                    let differing =
+                        blocks.filter(|(_, (ours, theirs))| ours != theirs).map(|(block, _)| block);
+                    let uncounted = differing
+                        .filter(|block| !counts(a, other, *block) && !counts(b, one, *block))
+                        .map(|block| (name.clone(), volume, block));
+                    hidden.extend(uncounted);
+                }
+            }
+        }
+        self.hidden.extend(hidden);
     }
 
     pub(crate) fn begin_sync(
@@ -121,7 +147,8 @@ impl State {
         let (Some(ours), Some(theirs)) = (from.toward.get(target), to.toward.get(source)) else { return };
         let under_way =
             ours.replication == ReplicationState::SyncSource && resource.connected(source, target);
-        if !under_way || ours.held || theirs.held || link == Quality::Dead {
+        let there = from.is_there() && to.is_there();
+        if !under_way || !there || ours.held || theirs.held || link == Quality::Dead {
             return;
         }
         let Some(block) = ours.bits.first().copied() else {
@@ -160,21 +187,21 @@ impl State {
         let place = (name.clone(), volume, block);
         let Some(resource) = self.resources.get_mut(name) else { return };
         let Some(copy) = resource.copy_mut(target, volume) else { return };
-        let before = std::mem::replace(&mut copy.blocks[block as usize], content);
-        let elsewhere = |write: u64| {
-            let mut copies = resource.sides.values().filter_map(|side| side.copies.get(&volume));
-            copies.any(|copy| self.ledger.holds(copy.blocks[block as usize], write))
-        };
+        let before = copy.blocks[block as usize];
+        copy.set(block, content);
         let destroyed: Vec<_> = self
             .ledger
             .owed(&place)
-            .filter(|write| self.ledger.holds(before, *write) && !elsewhere(*write))
+            .filter(|write| self.ledger.holds(before, *write) && !self.holds(&place, *write))
             .collect();
-        let asked = self.asked_by(name, source, target);
+        let unknown = self.nobody_could_know(name, source, target);
         for write in destroyed {
             let what = format!("write {write} of block {block} on {target} was overwritten from {source}");
-            let excused = asked.is_none() || self.hidden.contains(&place);
+            let excused = unknown || self.hidden.contains(&place);
             self.breach(BreachKind::DataDestroyed, Place::Resource(name.clone()), what, excused);
+            if excused {
+                self.ledger.take(place.clone(), write);
+            }
         }
     }
 

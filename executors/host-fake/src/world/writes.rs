@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use executor_api::host::{DiskState, HostName, Protocol, ReplicationState, ResourceName};
 
+use super::ledger;
 use super::link::Quality;
 use super::records::Place;
 use super::replica::{Copy, Resource, Suspension};
@@ -100,9 +101,11 @@ impl State {
     ) {
         let version = self.ledger.mint();
         let Some(resource) = self.resources.get_mut(name) else { return };
-        let later = resource.net.protocol == Protocol::A;
+        let early = resource.net.protocol == Protocol::A;
         let Some(copy) = resource.copy_mut(host, volume) else { return };
-        let before = std::mem::replace(&mut copy.blocks[block as usize], version);
+        // Without a disk here, only the other side's answer is one.
+        let later = early && copy.is_there();
+        let before = copy.set(block, version);
         copy.heat(block);
         for peer in apart {
             if let Some(toward) = copy.toward.get_mut(peer) {
@@ -118,7 +121,7 @@ impl State {
                 continue;
             }
             if let Some(copy) = resource.copy_mut(peer, volume) {
-                copy.blocks[block as usize] = version;
+                copy.set(block, version);
                 copy.toward.iter_mut().filter(|(other, _)| apart.contains(other)).for_each(|(_, toward)| {
                     toward.bits.insert(block);
                 });
@@ -133,8 +136,17 @@ impl State {
                 }
             }
         }
-        self.hidden.remove(&(name.clone(), volume, block));
-        self.ledger.acknowledge((name.clone(), volume, block), version, before);
+        let place = (name.clone(), volume, block);
+        self.ledger.acknowledge(place.clone(), version, before);
+        // What another copy held, and nothing showed it, is older from now on for all that can be told.
+        let hidden = self.hidden.remove(&place);
+        let unknown = hidden || connected.iter().any(|peer| self.nobody_could_know(name, host, peer));
+        let others: Vec<_> = self.ledger.owed(&place).filter(|write| *write != version).collect();
+        for write in others {
+            if hidden || (unknown && !self.holds(&place, write)) {
+                self.ledger.take(place.clone(), write);
+            }
+        }
         if later {
             for peer in connected {
                 let due = Due::Flush { resource: name.clone(), host: host.clone(), peer: peer.clone() };
@@ -157,7 +169,7 @@ impl State {
         let unsent = link.map(|link| std::mem::take(&mut link.unsent)).unwrap_or_default();
         for (volume, block, version) in unsent {
             if let Some(copy) = resource.copy_mut(peer, volume) {
-                copy.blocks[block as usize] = version;
+                copy.set(block, version);
             }
         }
     }
@@ -205,6 +217,14 @@ impl State {
         resource.peers_connected(host).iter().any(|peer| up(peer) && self.is_whole(name, peer))
     }
 
+    /// Whether any copy holds a write.
+    pub(crate) fn holds(&self, place: &ledger::Place, write: u64) -> bool {
+        let (name, volume, block) = place;
+        let sides = self.resources.get(name).into_iter().flat_map(|resource| resource.sides.values());
+        let copies = sides.filter_map(|side| side.copies.get(volume)).filter(|copy| copy.is_there());
+        copies.into_iter().any(|copy| self.ledger.holds(copy.blocks[*block as usize], write))
+    }
+
     /// Whether the host's copy holds everything promised.
     pub(crate) fn is_whole(&self, name: &ResourceName, host: &HostName) -> bool {
         let Some(side) = self.resources.get(name).and_then(|resource| resource.sides.get(host)) else {
@@ -212,7 +232,8 @@ impl State {
         };
         self.ledger.heads().filter(|((resource, ..), _)| resource == name).all(|(place, _)| {
             let copy = side.copies.get(&place.1);
-            copy.is_some_and(|copy| self.ledger.is_whole(place, copy.blocks[place.2 as usize]))
+            copy.filter(|copy| copy.is_there())
+                .is_some_and(|copy| self.ledger.is_whole(place, copy.blocks[place.2 as usize]))
         })
     }
 }

@@ -414,3 +414,16 @@ fn a_write_under_way_when_its_host_dies_is_not_owed_and_hides_nothing() {
     assert_eq!(bench.world.lost_writes(), []);
     assert_eq!(bench.world.whole_copies(&r1()).len(), 2);
 }
+
+#[test]
+fn a_host_that_was_gone_for_a_moment_only_is_connected_to_nobody() {
+    let spec = WorldSpec::pair().writing_every(std::time::Duration::from_millis(100));
+    let bench = Bench::new(&spec);
+    bench.befall(&Incident::HostDies { host: w1() });
+    bench.pass(secs(2));
+    assert_eq!(bench.operator.connection(&w2()), "Connected", "not noticed yet");
+    bench.befall(&Incident::HostReturns { host: w1() });
+    assert_eq!(bench.operator.connection(&w2()), "Connecting");
+    bench.pass(secs(30));
+    assert!(bench.world.is_in_sync());
+}

@@ -98,11 +98,13 @@ impl State {
                 self.copies(name, host, |copy| {
                     copy.toward.values_mut().for_each(|toward| toward.bits.clear());
                 })?;
+                self.hide_uncounted(name);
             }
             Incident::Rots { host, block, .. } => {
                 let content = self.ledger.mint();
                 let copy = self.resources.get_mut(name)?.copy_mut(host, 0)?;
-                *copy.blocks.get_mut(*block as usize)? = content;
+                copy.blocks.get(*block as usize)?;
+                copy.lapse(*block, content);
                 self.hidden.insert((name.clone(), 0, *block));
             }
             Incident::Verify { .. } => self.verify(name),
@@ -183,7 +185,9 @@ impl State {
                     toward.bits.clear();
                 }
                 if host == empty {
-                    copy.blocks.fill(0);
+                    for block in (0..).take(copy.blocks.len()) {
+                        copy.lapse(block, 0);
+                    }
                 }
             }
         }
