@@ -196,11 +196,11 @@ impl State {
             let version = self.ledger.mint();
             let resource = self.resources.get_mut(name)?;
             for (_, side) in resource.sides.iter_mut().filter(|(host, _)| *host != empty) {
-                if let Some(first) = side.copies.get_mut(&volume).and_then(|copy| copy.blocks.first_mut())
-                    && *first == 0
+                if let Some(copy) =
+                    side.copies.get_mut(&volume).filter(|copy| copy.blocks.first() == Some(&0))
                 {
-                    *first = version;
-                    self.ledger.acknowledge((name.clone(), volume, 0), version, 0);
+                    let replaced = copy.set(0, version);
+                    self.ledger.acknowledge((name.clone(), volume, 0), version, replaced);
                 }
             }
         }
