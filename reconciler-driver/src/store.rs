@@ -126,9 +126,10 @@ pub enum StoreError {
     },
     /// The file is damaged.
     #[error(
-        "the state file {} is damaged ({finding}); nothing was changed: put a copy of it back, or move it away \
-         and rebuild the state with --adopt",
-        path.display()
+        "the state file {path} is damaged ({finding}); nothing was changed: move it away together with {path}-wal and \
+         {path}-shm, which belong to no other, then put a copy of it back; or rebuild the state with --adopt, which \
+         moves them aside",
+        path = path.display()
     )]
     Damaged {
         /// The file.
@@ -190,7 +191,8 @@ fn remedy(error: &rusqlite::Error) -> &'static str {
             "make sure that its directory can be read and written, then start again"
         }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) | None => {
-            "it is damaged: put a copy back, or move it away and rebuild the state with --adopt"
+            "it is damaged: move it away together with its -wal and its -shm, which belong to no other, then put a copy \
+             back; or rebuild the state with --adopt, which moves them aside"
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another program has it open; close that one, then start again"

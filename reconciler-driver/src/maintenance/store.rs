@@ -101,8 +101,8 @@ pub enum PlanStoreError {
     },
     /// The content is at fault: trying again does not help.
     #[error(
-        "the plan's file is damaged ({finding}); nothing was changed: put a copy of it back, or move it and its log away, \
-         which gives the plan up"
+        "the plan's file is damaged ({finding}); nothing was changed: move it and its log away (-wal and -shm, which belong \
+         to no other file), which gives the plan up, or then put a copy of it back"
     )]
     Damaged {
         /// What was found, and where.

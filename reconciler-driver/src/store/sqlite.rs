@@ -34,6 +34,8 @@ pub(crate) struct Kind {
     /// What brings a file of version 1, 2, ... to the next one: one step fewer than there are versions. See the rule in
     /// [`store`](super).
     pub(crate) migrations: &'static [fn(&Connection) -> rusqlite::Result<()>],
+    /// Reads what is stored, to see that it can be.
+    pub(crate) check: fn(&File) -> Result<(), StoreError>,
 }
 
 impl Kind {
@@ -47,6 +49,7 @@ static CLUSTER: Kind = Kind {
     application_id: 0x7265_636f,
     tables: TABLES,
     migrations: &[|connection| sums::add(connection, &[META, SLOTS, ANNOTATIONS])],
+    check: |file| read(file).map(drop),
 };
 const TABLES: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER NOT NULL) STRICT;
@@ -137,6 +140,7 @@ impl File {
             Log::of(&mut connection).map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
         let mut store = Self::of(kind, path, connection);
         store.log = Some(log);
+        store.leave_the_log(true)?;
         let tables: i64 = store.query("look for tables", "SELECT count(*) FROM sqlite_master")?;
         let ours: i64 = store.query("read the file's mark", "PRAGMA application_id")?;
         if tables == 0 && ours == 0 {
@@ -147,10 +151,12 @@ impl File {
         if sound != "ok" {
             return Err(store.damaged(sound));
         }
+        store.at_once(kind.check)?;
         let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
         store.run("set durability", |connection| connection.execute_batch(pragmas))?;
         store.make_durable()?;
         store.migrate()?;
+        store.leave_the_log(false)?;
         Ok(store)
     }
 
@@ -190,12 +196,20 @@ impl File {
     ) -> Result<Self, StoreError> {
         let connection = connection.map_err(|source| StoreError::Open { path: path.to_owned(), source })?;
         let mut store = Self::of(kind, path, connection);
+        store.leave_the_log(true)?;
         store.check_version()?;
         Ok(store)
     }
 
     fn of(kind: &'static Kind, path: &Path, connection: Connection) -> Self {
         Self { kind, path: path.to_owned(), connection, version: kind.version(), log: None, given_up: false }
+    }
+
+    /// Whether closing leaves the log beside the file. It is moved into the file, and then removed, only by one who found
+    /// both whole: the file may be a copy that the log does not belong to, and a log may hold what a damaged file lacks.
+    fn leave_the_log(&self, leave: bool) -> Result<(), StoreError> {
+        let how = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        self.run("say what becomes of the log", |connection| connection.set_db_config(how, leave)).map(drop)
     }
 
     fn create(&mut self) -> Result<(), StoreError> {
@@ -300,6 +314,16 @@ impl File {
         checked.collect()
     }
 
+    /// Reads with no commit of another process in between.
+    pub(crate) fn at_once<T>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let failed = |source| StoreError::Sql { doing: "begin to read", path: self.path.clone(), source };
+        let _until_read = self.connection.unchecked_transaction().map_err(failed)?;
+        work(self)
+    }
+
     /// Whether a change may be made here.
     fn is_writable(&self) -> bool {
         self.log.is_some() && !self.given_up
@@ -319,7 +343,7 @@ impl File {
             self.given_up = true;
             // Closing would move the log into the file and synchronise it once more. Whoever opens the file
             // next reads the log as the disk has it, and takes only what is whole.
-            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            let _ = self.leave_the_log(true);
         }
         stored
     }
@@ -377,7 +401,7 @@ impl Change<'_> {
 impl StateStore for SqliteStore {
     fn load(&mut self) -> Result<Option<StateImage>, StoreError> {
         if !self.file.is_writable() || self.writer.is_some() {
-            return read(&self.file);
+            return self.file.at_once(read);
         }
         // What is read and who writes from then on are one step: nobody's commit falls in between.
         let (image, writer) = self.file.commit("take the file over", |change| {

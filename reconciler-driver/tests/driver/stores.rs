@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use executor_api::NodeAttemptId;
 use reconciler_driver::{
-    Changeset, ClusterDriver, DriverInput, ExecutorTable, MemoryStore, Rules, Runner, SqliteStore,
-    StateStore, StoreError,
+    Changeset, ClusterDriver, DriverInput, ExecutorTable, MemoryStore, MetaChange, Rules, Runner,
+    SqliteStore, StateStore, StoreError,
 };
 
 use crate::support::{Stage, epoch, group, policy, secs, shape, slot};
@@ -111,7 +112,7 @@ fn a_damaged_row_is_an_error_and_not_an_empty_cluster() {
     store.commit(&changes.unwrap()).unwrap();
     drop(store);
     raw(&path, "UPDATE slots SET value = '{' WHERE slot = 'web-1'");
-    let error = SqliteStore::open(&path).unwrap().load().unwrap_err();
+    let error = SqliteStore::open(&path).and_then(|mut store| store.load()).unwrap_err();
     assert!(error.to_string().contains(slot("web-1").as_str()), "{error}");
 }
 
@@ -247,7 +248,7 @@ fn attempts_beyond_the_allocator_are_damage() {
     // A file of the version that had no sums.
     raw(&path, include_str!("fixtures/state-v1.sql"));
     raw(&path, "UPDATE meta SET value = '2' WHERE key = 'next_attempt_id'");
-    let error = SqliteStore::open(&path).unwrap().load().unwrap_err();
+    let error = SqliteStore::open(&path).and_then(|mut store| store.load()).unwrap_err();
     assert!(error.is_damage() && error.to_string().contains("never given out"), "{error}");
 }
 
@@ -282,6 +283,70 @@ fn a_log_that_lost_its_file_is_refused_and_left_as_it_is() {
     }
     std::fs::write(&path, file).unwrap();
     assert_eq!(SqliteStore::open(&path).unwrap().load().unwrap().unwrap().state.nodes.len(), 3);
+}
+
+/// What is in a state file, and in its log.
+fn bytes(path: &Path) -> [Vec<u8>; 2] {
+    [path.to_owned(), path.with_extension("db-wal")].map(|path| std::fs::read(path).unwrap())
+}
+
+/// Puts a file and a log into a directory of their own, and has everybody open them who may.
+fn is_refused_and_left(file: &[u8], log: &[u8], why: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    std::fs::write(&path, file).unwrap();
+    std::fs::write(dir.path().join("state.db-wal"), log).unwrap();
+    for _ in 0..2 {
+        for open in [SqliteStore::open, SqliteStore::open_read_only] {
+            let error = open(&path).and_then(|mut store| store.load()).unwrap_err();
+            assert!(error.is_damage(), "{why}: {error}");
+            assert!(error.to_string().contains("-wal"), "{why}: the log is to go with the file: {error}");
+            assert_eq!(bytes(&path), [file, log], "{why}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_file_with_a_log_is_refused_and_both_are_left_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let first = first_changes(400);
+    let replaced = |slot_name: &str, attempt: u64| {
+        let mut node = first.upserted.iter().find(|(id, _)| *id == slot(slot_name)).unwrap().1.clone();
+        node.attempt = NodeAttemptId(attempt);
+        let meta =
+            MetaChange { observed_generation: 1, next_attempt_id: attempt + 1, ..MetaChange::default() };
+        Changeset { seq: 0, upserted: vec![(slot(slot_name), node)], removed: Vec::new(), meta }
+    };
+    let store = |changes: &Changeset| {
+        let mut store = SqliteStore::open(&path).unwrap();
+        store.load().unwrap();
+        store.commit(changes).unwrap();
+        store
+    };
+    drop(store(&first));
+    let copy = std::fs::read(&path).unwrap();
+    drop(store(&replaced("web-1", 401)));
+    // As the process leaves it that dies here.
+    let _open = store(&replaced("web-399", 402));
+    let [file, log] = bytes(&path);
+    is_refused_and_left(&copy, &log, "an older copy beside the log of a newer file");
+    let mut rotten = file.clone();
+    let half = rotten.len() / 2;
+    rotten[half..half + 4096].fill(0xa5);
+    is_refused_and_left(&rotten, &log, "a page of the file is rotten");
+    // One letter within a value, which is of no concern to SQLite.
+    let mut flipped = file.clone();
+    let at = file.windows(9).position(|text| text == b"\"web-200\"").unwrap();
+    flipped[at + 1] = b'W';
+    is_refused_and_left(&flipped, &log, "a value is not what was stored");
+    // The very file that the log belongs to.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    std::fs::write(&path, &file).unwrap();
+    std::fs::write(dir.path().join("state.db-wal"), &log).unwrap();
+    assert_eq!(SqliteStore::open(&path).unwrap().load().unwrap().unwrap().state.next_attempt_id, 403);
+    assert!(!dir.path().join("state.db-wal").exists(), "it was moved into its file");
 }
 
 #[test]

@@ -140,6 +140,37 @@ fn a_changed_digit_is_damage_wherever_it_is() {
 }
 
 #[test]
+fn a_damaged_file_with_a_log_is_refused_and_both_are_left_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plan.db");
+    let mut bench = Bench::new(&busy(), IoPolicy::Continue);
+    let mut driver = bench.start_on(Box::new(SqlitePlanStore::open(&file).unwrap()));
+    bench.drive(&mut driver, HOUR, |_, _| {});
+    drop(driver);
+    let asking = SqlitePlanStore::open(&file).unwrap();
+    asking.ask(&Request { who: "ann".to_owned(), kind: RequestKind::Abort }).unwrap();
+    // As the process leaves it that dies here.
+    let both_of =
+        |file: &Path| [file.to_owned(), file.with_extension("db-wal")].map(|it| std::fs::read(it).unwrap());
+    let [mut whole, log] = both_of(&file);
+    let at = whole.windows(12).rposition(|text| text == b"\"retries\":0,").unwrap();
+    whole[at + 10] = b'7';
+    let left = tempfile::tempdir().unwrap();
+    let file = left.path().join("plan.db");
+    std::fs::write(&file, &whole).unwrap();
+    std::fs::write(left.path().join("plan.db-wal"), &log).unwrap();
+    for opened in [0, 1, 2] {
+        let told = match opened {
+            0 => read(SqlitePlanStore::open(&file)).unwrap_err(),
+            1 => read(SqlitePlanStore::open_read_only(&file)).unwrap_err(),
+            _ => read(SqlitePlanStore::open_beside(&file)).unwrap_err(),
+        };
+        assert!(told.is_unusable() && told.to_string().contains("-wal"), "{told}");
+        assert_eq!(both_of(&file), [whole.clone(), log.clone()], "opened the way {opened}");
+    }
+}
+
+#[test]
 fn a_file_that_is_cut_off_anywhere_is_damage_or_nothing_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("plan.db");

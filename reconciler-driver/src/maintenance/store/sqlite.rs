@@ -10,7 +10,12 @@ use super::{LogLine, PlanRecord, PlanStore, PlanStoreError, Request, follows};
 use crate::StoreError;
 use crate::store::sqlite::{Change, File, Kind, Table, check_log, decode, encode, is_there, sums};
 
-static PLAN: Kind = Kind { application_id: 0x7265_636d, tables: TABLES, migrations: &[sum] };
+static PLAN: Kind = Kind {
+    application_id: 0x7265_636d,
+    tables: TABLES,
+    migrations: &[sum],
+    check: |file| record(file).map(drop),
+};
 const TABLES: &str = "
     CREATE TABLE record (seq INTEGER PRIMARY KEY, value TEXT NOT NULL, sum INTEGER NOT NULL) STRICT;
     CREATE TABLE log (seq INTEGER PRIMARY KEY, value TEXT NOT NULL, sum INTEGER NOT NULL) STRICT;
@@ -130,24 +135,27 @@ impl SqlitePlanStore {
 
 impl PlanStore for SqlitePlanStore {
     fn load(&mut self) -> Result<Option<PlanRecord>, PlanStoreError> {
-        let file = self.file();
-        let rows = file.rows(RECORD)?;
-        let [(seq, text)] = rows.as_slice() else {
-            let begun = !rows.is_empty() || !file.rows(LOG)?.is_empty();
-            let lost = || file.damaged("it has a timeline, and not one record".to_owned());
-            return if begun { Err(lost().into()) } else { Ok(None) };
-        };
-        let record: PlanRecord = decode("record", text)?;
-        if record.seq.to_string() != *seq {
-            return Err(file.damaged(format!("the record of write {} is under {seq}", record.seq)).into());
-        }
-        Ok(Some(record))
+        Ok(self.file().at_once(record)?)
     }
 
     fn commit(&mut self, record: &PlanRecord, line: &LogLine) -> Result<(), PlanStoreError> {
         let (value, line) = (encode("record", record)?, encode("timeline", line)?);
         self.file().commit("store the record", |change| store(change, record.seq, &value, &line))
     }
+}
+
+fn record(file: &File) -> Result<Option<PlanRecord>, StoreError> {
+    let rows = file.rows(RECORD)?;
+    let [(seq, text)] = rows.as_slice() else {
+        let begun = !rows.is_empty() || !file.rows(LOG)?.is_empty();
+        let lost = || file.damaged("it has a timeline, and not one record".to_owned());
+        return if begun { Err(lost()) } else { Ok(None) };
+    };
+    let record: PlanRecord = decode("record", text)?;
+    if record.seq.to_string() != *seq {
+        return Err(file.damaged(format!("the record of write {} is under {seq}", record.seq)));
+    }
+    Ok(Some(record))
 }
 
 fn store(change: &Change<'_>, seq: u64, value: &str, line: &str) -> Result<(), PlanStoreError> {
