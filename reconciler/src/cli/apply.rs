@@ -6,7 +6,7 @@ use reconciler::file;
 use super::args::Global;
 use super::drive::{Following, until_done};
 use super::failure::{Code, Failure};
-use super::output::{confirm, line, remark};
+use super::output::{confirm, remark};
 use super::plan::Changes;
 use crate::run::adopt::adopt;
 use crate::run::live::Aim;
@@ -23,7 +23,8 @@ pub(crate) struct Args {
     /// The run's state was lost or is too old: make it anew from its nodes of this uid, for this file.
     #[arg(long, value_name = "UID")]
     adopt: Option<String>,
-    /// Do not ask before nodes are replaced or removed.
+    /// Do not ask before nodes are replaced or removed. Needed for that where nobody can be asked: standard input and
+    /// standard error are not both a terminal.
     #[arg(short, long)]
     yes: bool,
 }
@@ -36,14 +37,9 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
         remark(adopt(&dir, &loaded, &path, uid).await?);
     }
     if !args.yes {
-        let lost = Changes::of(&dir, &loaded, &path, args.rebind).await?.replaced_or_removed();
+        let lost = Changes::of(&dir, &loaded, &path, args.rebind).await?.newly_lost();
         if !lost.is_empty() {
-            let question =
-                format!("run {}: {} would be replaced or removed. Go on?", dir.run(), lost.join(", "));
-            if confirm(&question) == Some(false) {
-                line("nothing was changed")?;
-                return Err(Failure::refused("not confirmed"));
-            }
+            confirm(&format!("run {}: {} would be replaced or removed. Go on?", dir.run(), lost.join(", ")))?;
         }
     }
     let request = Request::Submit { file: path.clone(), text: loaded.text().to_owned(), rebind: args.rebind };

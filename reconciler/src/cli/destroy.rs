@@ -42,15 +42,7 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     let stored = Stored::expect(&dir)?;
     if !args.yes {
         let nodes = stored.image.state.nodes.len();
-        match confirm(&format!("Remove run {} with its {nodes} node(s) and their data?", dir.run())) {
-            Some(true) => {}
-            Some(false) => return Err(Failure::refused("not confirmed; nothing was changed")),
-            None => {
-                return Err(Failure::refused(
-                    "destroying needs a confirmation; give -y where nobody can be asked",
-                ));
-            }
-        }
+        confirm(&format!("Remove run {} with its {nodes} node(s) and their data?", dir.run()))?;
     }
     let ended = carry_out(&dir, Request::Destroy, Aim::Nothing, args.following).await?;
     match ended {

@@ -145,13 +145,78 @@ pub(crate) fn reason(node: &Node) -> String {
     }
 }
 
-/// Asks on a terminal. `None` without one.
-pub(crate) fn confirm(question: &str) -> Option<bool> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return None;
+/// Asks on a terminal before something is ended. Only a plain yes lets it pass: no answer is a no, and so is a question
+/// that nobody can read, or answer.
+pub(crate) fn confirm(question: &str) -> Result<(), Failure> {
+    let readable = io::stdin().is_terminal() && io::stderr().is_terminal();
+    ask(question, readable, &mut io::stderr().lock(), &mut io::stdin().lock())
+}
+
+fn ask(
+    question: &str,
+    readable: bool,
+    to: &mut dyn Write,
+    from: &mut dyn io::BufRead,
+) -> Result<(), Failure> {
+    if !readable {
+        return Err(Failure::refused(format!(
+            "{question} Nobody can be asked, so no node was touched; give -y to go on unasked"
+        )));
     }
-    let _ = write!(io::stderr().lock(), "{question} [y/N] ");
     let mut answer = String::new();
-    io::stdin().read_line(&mut answer).ok()?;
-    Some(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let asked = write!(to, "{question} [y/N] ").and_then(|()| to.flush());
+    match asked.and_then(|()| from.read_line(&mut answer)) {
+        Ok(_) if matches!(answer.trim(), "y" | "Y" | "yes") => Ok(()),
+        _ => Err(Failure::refused("not confirmed; no node was touched")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+
+    use super::*;
+
+    /// An end of a terminal that is gone.
+    struct Gone;
+
+    impl io::Read for Gone {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::Other.into())
+        }
+    }
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::Other.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn only_a_plain_yes_confirms() {
+        let answered = |answer: &[u8]| ask("Go on?", true, &mut Vec::new(), &mut &*answer);
+        for yes in ["y\n", "Y\n", "yes\n", " y \n", "y"] {
+            assert_eq!(answered(yes.as_bytes()), Ok(()), "{yes:?}");
+        }
+        for no in [&b"n\n"[..], b"\n", b"", b"yesterday\n", b"y\xff\n"] {
+            assert!(answered(no).unwrap_err().message.contains("not confirmed"), "{no:?}");
+        }
+        let unread = ask("Go on?", true, &mut Vec::new(), &mut BufReader::new(Gone));
+        assert!(unread.unwrap_err().message.contains("not confirmed"), "an answer that cannot be read");
+        let unasked = ask("Go on?", true, &mut Gone, &mut &b"y\n"[..]);
+        assert!(unasked.unwrap_err().message.contains("not confirmed"), "a question that cannot be written");
+    }
+
+    #[test]
+    fn a_question_that_nobody_can_be_asked_is_refused_and_says_what_to_give() {
+        let mut said = Vec::new();
+        let refused = ask("Go on?", false, &mut said, &mut &b"y\n"[..]).unwrap_err();
+        assert_eq!(refused.code, crate::cli::failure::Code::Refused);
+        assert!(refused.message.starts_with("Go on?") && refused.message.contains("-y"), "{refused:?}");
+        assert!(said.is_empty());
+    }
 }

@@ -87,7 +87,7 @@ fn drivers_killed_at_many_instants_double_nothing_and_leave_nothing() {
             driver.kill();
         }
         lab.write(&shape(2));
-        lab.ok(&["apply", "-q", "--timeout", "90s"]);
+        lab.ok(&["apply", "-q", "-y", "--timeout", "90s"]);
         let uid = lab.status()["uid"].as_str().unwrap_or_default().to_owned();
         assert_eq!(crate::lab::processes(&uid, None).len(), 2, "{:#?}", left_of(&run));
         lab.destroy();

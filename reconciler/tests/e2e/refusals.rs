@@ -3,7 +3,7 @@
 
 use expect_test::{Expect, expect};
 
-use crate::lab::{Lab, attempts, web};
+use crate::lab::{Lab, attempts, wait, web};
 
 #[expect(clippy::needless_pass_by_value, reason = "written at the call, where it is rewritten in place")]
 fn refused(text: &str, expected: Expect) {
@@ -192,6 +192,36 @@ fn destroying_needs_a_confirmation() {
 }
 
 #[test]
+fn replacing_or_removing_nodes_needs_a_confirmation_and_making_them_does_not() {
+    let lab = Lab::with(&web("asked", 2, ""));
+    lab.ok(&["apply", "-q", "--timeout", "30s"]);
+    lab.write(&web("asked", 3, ""));
+    lab.ok(&["apply", "-q", "--timeout", "30s"]);
+    let before = attempts(&lab.converged(3));
+    let leader = |count| web("asked", count, "").replace("role: worker", "role: leader");
+    for (text, lost) in [(web("asked", 2, ""), "web-2 would be"), (leader(3), "web-0, web-1, web-2 would be")]
+    {
+        lab.write(&text);
+        let said = lab.ends(3, &["apply", "-q", "--timeout", "30s"]);
+        assert!(said.contains(lost) && said.contains("give -y"), "{said}");
+        assert_eq!((lab.attempts(), &lab.status()["generation"]), (before.clone(), &2.into()));
+    }
+    lab.ok(&["apply", "-q", "-y", "--timeout", "30s"]);
+    let after = attempts(&lab.converged(3));
+    assert!(after.iter().all(|(node, attempt)| *attempt > before[node]));
+    // What was asked for is not asked again: any driver goes on with it.
+    lab.ok(&["pause", "web-1"]);
+    lab.write(&leader(1));
+    let run = lab.run();
+    wait("the others to go", 20, || lab.attempts().len() == 2);
+    drop(run);
+    lab.ends(2, &["apply", "-q", "--timeout", "1s"]);
+    lab.ok(&["resume", "web-1"]);
+    lab.ok(&["apply", "-q", "--timeout", "30s"]);
+    lab.converged(1);
+}
+
+#[test]
 fn bad_arguments_say_what_to_write() {
     let lab = Lab::with(&web("args", 1, ""));
     for (args, said) in [
@@ -219,15 +249,15 @@ fn a_nodes_own_port_that_a_stranger_took_is_named_and_waited_for() {
     lab.ok(&["up", "-q", "--timeout", "30s"]);
     let endpoint = lab.status()["nodes"][0]["endpoint"].as_str().unwrap().to_owned();
     crate::lab::signal(lab.pids("web-0")[0], "KILL");
-    crate::lab::wait("its death", 5, || lab.pids("web-0").is_empty());
+    wait("its death", 5, || lab.pids("web-0").is_empty());
     let mut stranger = None;
-    crate::lab::wait("the stranger to have the port", 5, || {
+    wait("the stranger to have the port", 5, || {
         stranger = std::net::TcpListener::bind(&endpoint).ok();
         stranger.is_some()
     });
     let _run = lab.run();
     let port = endpoint.rsplit(':').next().unwrap();
-    crate::lab::wait("the port to be named", 15, || {
+    wait("the port to be named", 15, || {
         lab.explain("web-0").to_string().contains(port)
             && lab.explain("web-0")["node"]["last_error"].as_str().is_some_and(|error| error.contains(port))
     });

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use executor_api::{GroupId, LogicalNodeId, RunId};
+use executor_api::{GroupId, LogicalNodeId, LogicalNodeSpec, RunId};
 use reconciler::file::Loaded;
 use reconciler::providers;
 use reconciler_core::{
@@ -79,6 +79,9 @@ pub(crate) struct Changes {
     pub(crate) intent: Intent,
     /// The nodes that change.
     pub(crate) list: Vec<Change>,
+    /// What is in force already, slot by slot.
+    accepted: BTreeMap<LogicalNodeId, LogicalNodeSpec>,
+    desired: BTreeMap<LogicalNodeId, LogicalNodeSpec>,
 }
 
 impl Changes {
@@ -102,11 +105,13 @@ impl Changes {
         if !found.is_empty() {
             return Err(loaded.problems(found).into());
         }
-        let desired = Expanded::of(&intent.shape).map_err(|error| Failure::error(error.to_string()))?;
+        let expanded = |shape| Expanded::of(shape).map_err(|error| Failure::error(error.to_string()));
+        let desired = expanded(&intent.shape)?;
+        let accepted = accepted.map(expanded).transpose()?.map(|expanded| expanded.specs);
         let nothing = ClusterState::default();
         let state = stored.as_ref().map_or(&nothing, |stored| &stored.image.state);
         let list = list(state, &desired, SystemTime::now());
-        Ok(Self { stored, intent, list })
+        Ok(Self { stored, intent, list, accepted: accepted.unwrap_or_default(), desired: desired.specs })
     }
 
     /// The generation in force; 0 for a run that does not exist yet.
@@ -121,10 +126,24 @@ impl Changes {
         self.intent.notes.policy != stored.notes.policy || (shape && self.list.is_empty())
     }
 
-    /// The nodes whose present attempt would end.
-    pub(crate) fn replaced_or_removed(&self) -> Vec<String> {
-        let ends = |change: &&Change| matches!(change.verb, Verb::Replace | Verb::Remove);
-        self.list.iter().filter(ends).map(|change| change.node.to_string()).collect()
+    /// The nodes that live by what is in force, and whose present attempt would end. What somebody asked for before is
+    /// not asked again: any driver goes on with it.
+    pub(crate) fn newly_lost(&self) -> Vec<String> {
+        let Some(stored) = &self.stored else { return Vec::new() };
+        let lost = |change: &&Change| {
+            let slot = &change.node;
+            let ending = stored.image.state.nodes.get(slot).is_some_and(is_ending);
+            let (before, after) = (self.accepted.get(slot), self.desired.get(slot));
+            let as_before = before
+                .zip(after)
+                .is_some_and(|(before, after)| SpecField::differing(before, after).is_empty());
+            match change.verb {
+                Verb::Replace => !ending && !as_before,
+                Verb::Remove => before.is_some(),
+                Verb::Create | Verb::Continue => false,
+            }
+        };
+        self.list.iter().filter(lost).map(|change| change.node.to_string()).collect()
     }
 
     /// How many are replaced in each group, and how many at once.
@@ -172,9 +191,10 @@ fn list(state: &ClusterState, desired: &Expanded, now: SystemTime) -> Vec<Change
 }
 
 fn on_its_way(node: &ManagedNode) -> Verb {
-    if node.intent == NodeIntent::Deleting || node.extra.replace_requested {
-        Verb::Replace
-    } else {
-        Verb::Continue
-    }
+    if is_ending(node) { Verb::Replace } else { Verb::Continue }
+}
+
+/// Whether its present attempt ends whatever the file says.
+fn is_ending(node: &ManagedNode) -> bool {
+    node.intent == NodeIntent::Deleting || node.extra.replace_requested
 }
