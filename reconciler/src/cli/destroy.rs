@@ -1,10 +1,11 @@
 //! `reconciler destroy` (alias `down`): remove every node, then the run's state. Success means that nothing is
 //! left.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use executor_api::{LeaseOwner, Life};
+use executor_api::{LeaseOwner, Life, Listing, ProviderName, RunId};
 use reconciler::providers;
 use reconciler_driver::TokioTimer;
 
@@ -68,29 +69,40 @@ async fn nothing_lives(dir: &RunDir, stored: &Stored) -> Result<(), Failure> {
     loop {
         let listings =
             list(&table, &stored.image.run, names.clone(), stored.notes.policy.operation_timeout).await?;
-        let leases = listings.values().flat_map(|listing| &listing.leases);
-        let left: Vec<_> = leases
-            .filter(|listed| matches!(listed.life, Life::Pending | Life::Live))
-            .filter(|listed| matches!(&listed.owner, LeaseOwner::Attempt(key) if key.run == stored.image.run))
-            .map(|listed| listed.lease.lease_id.to_string())
-            .collect();
-        if left.is_empty() {
-            return Ok(());
-        }
+        let Some(left) = left_of(&stored.image.run, &listings) else { return Ok(()) };
         // A listing may show for a while what has just been destroyed.
         if tokio::time::Instant::now() >= patience {
-            return Err(Failure {
-                code: Code::Pending,
-                message: format!(
-                    "the nodes of run {} are gone, but what earlier attempts left still lives: {}. Its state is kept; \
-                     `reconciler orphans` says what may be done about each, then destroy the run again",
-                    dir.run(),
-                    left.join(", ")
-                ),
-            });
+            let message = format!(
+                "the nodes of run {} are gone, but {left}, then destroy the run again. Its state is kept",
+                dir.run()
+            );
+            return Err(Failure { code: Code::Pending, message });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+}
+
+/// What still lives of a run, or may, and what to do about it. `None` only where every provider has shown all that it
+/// holds.
+fn left_of(run: &RunId, listings: &BTreeMap<ProviderName, Listing>) -> Option<String> {
+    let leases = listings.values().flat_map(|listing| &listing.leases);
+    let left: Vec<_> = leases
+        .filter(|listed| matches!(listed.life, Life::Pending | Life::Live))
+        .filter(|listed| matches!(&listed.owner, LeaseOwner::Attempt(key) if key.run == *run))
+        .map(|listed| listed.lease.lease_id.to_string())
+        .collect();
+    if !left.is_empty() {
+        let left = left.join(", ");
+        return Some(format!(
+            "what earlier attempts left still lives: {left}. See what `reconciler orphans` says may be done about each"
+        ));
+    }
+    let partial = listings.iter().filter(|(_, listing)| !listing.complete);
+    let partial: Vec<_> = partial.map(|(provider, _)| provider.to_string()).collect();
+    (!partial.is_empty()).then(|| {
+        let partial = partial.join(", ");
+        format!("{partial} did not list everything, so that something of it may live on. Wait for a while")
+    })
 }
 
 /// Ends the process that drove the run, if one did: it has nothing left to keep.
@@ -102,4 +114,23 @@ async fn stop_driver(dir: &RunDir) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn a_listing_that_lacks_something_is_not_an_empty_one() {
+        let run = RunId::new("demo", "u1").unwrap();
+        let listed = |complete| {
+            let listing = Listing { as_of: SystemTime::UNIX_EPOCH, complete, leases: Vec::new() };
+            (ProviderName::new("vm").unwrap(), listing)
+        };
+        assert_eq!(left_of(&run, &[listed(true)].into()), None);
+        let partial = left_of(&run, &[listed(false)].into()).unwrap();
+        assert!(partial.contains("vm did not list everything"), "{partial}");
+    }
 }

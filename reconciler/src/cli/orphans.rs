@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use executor_api::{LeaseOwner, ProviderName};
 use reconciler::providers;
-use reconciler_driver::{ExecutorTable, Orphan, OrphanAge, TokioTimer, find_orphans};
+use reconciler_driver::{Distrust, ExecutorTable, Orphan, OrphanAge, TokioTimer, find_orphans};
 use serde::Serialize;
 
 use super::args::{Format, Global};
@@ -41,6 +41,8 @@ struct Found {
     foreign: Vec<ForeignView>,
     /// Providers whose listing lacks something: nothing is said of them.
     incomplete: Vec<String>,
+    /// Why the run's state knows too little to tell an orphan. Nothing is destroyed by it.
+    untrusted: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,7 +74,11 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     // Read after the listing: whatever was listed is younger than this state, or known to it.
     let stored = Stored::expect(&dir)?;
     let (run, state, policy) = (&stored.image.run, &stored.image.state, &stored.notes.policy);
-    let mut found = Found::default();
+    let doubts = listings
+        .iter()
+        .filter_map(|(provider, listing)| Distrust::of(run, state, provider, listing))
+        .map(|doubt| doubt.to_string());
+    let mut found = Found { untrusted: doubts.collect(), ..Found::default() };
     for (provider, listing) in &listings {
         if !listing.complete {
             found.incomplete.push(provider.to_string());
@@ -89,7 +95,7 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
         let visibility = table.visibility(provider, false);
         let call_time = policy.operation_timeout;
         for orphan in find_orphans(run, state, listing, call_time, visibility, SystemTime::now()) {
-            let destroyed = if args.destroy && orphan.age == OrphanAge::Enough {
+            let destroyed = if args.destroy && found.untrusted.is_empty() && orphan.age == OrphanAge::Enough {
                 Some(destroy(&table, provider, &orphan, &stored).await)
             } else {
                 None
@@ -97,9 +103,19 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
             found.orphans.push(view(provider, &orphan, destroyed.as_ref()));
         }
     }
-    let left = found.orphans.iter().any(|orphan| !orphan.destroyed);
     document(args.output, &found, || text(&found))?;
-    Ok(if left { Code::Pending } else { Code::Done })
+    Ok(code(&found))
+}
+
+/// All clear is said only by one who knows.
+fn code(found: &Found) -> Code {
+    if !found.untrusted.is_empty() {
+        Code::NoState
+    } else if !found.incomplete.is_empty() || found.orphans.iter().any(|orphan| !orphan.destroyed) {
+        Code::Pending
+    } else {
+        Code::Done
+    }
 }
 
 /// The providers that are or were declared, that hold a node, or that were named.
@@ -160,10 +176,43 @@ fn text(found: &Found) -> String {
         say(format!("foreign  {provider} {lease}  belongs to {owner}; left alone"));
     }
     for provider in &found.incomplete {
-        say(format!("{provider} did not list everything: nothing is said of its orphans"));
+        say(format!("{provider} did not list everything: nothing is said of its orphans; look again later"));
     }
-    if found.orphans.is_empty() && found.incomplete.is_empty() {
+    for why in &found.untrusted {
+        say(format!("what is an orphan cannot be told: {why}"));
+    }
+    if found.orphans.is_empty() && found.incomplete.is_empty() && found.untrusted.is_empty() {
         say("no orphans".to_owned());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_orphans_are_said_only_by_one_who_knows() {
+        let orphan = |destroyed| OrphanView {
+            node: "web-0".to_owned(),
+            attempt: 1,
+            provider: "process".to_owned(),
+            lease: "l-1".to_owned(),
+            made: None,
+            state: String::new(),
+            destroyed,
+        };
+        let (one, nothing) = (|| vec!["p".to_owned()], Found::default);
+        for (found, expected, clear) in [
+            (nothing(), Code::Done, true),
+            (Found { orphans: vec![orphan(true)], ..nothing() }, Code::Done, false),
+            (Found { orphans: vec![orphan(false)], ..nothing() }, Code::Pending, false),
+            (Found { incomplete: one(), ..nothing() }, Code::Pending, false),
+            (Found { incomplete: one(), orphans: vec![orphan(true)], ..nothing() }, Code::Pending, false),
+            (Found { untrusted: one(), ..nothing() }, Code::NoState, false),
+            (Found { untrusted: one(), incomplete: one(), ..nothing() }, Code::NoState, false),
+        ] {
+            assert_eq!((code(&found), text(&found).contains("no orphans")), (expected, clear), "{found:?}");
+        }
+    }
 }

@@ -107,6 +107,10 @@ fn an_old_copy_of_the_state_changes_nothing() {
     fs::write(&store, old).unwrap();
     let said = lab.ends(4, &["apply", "-q", "-y", "--timeout", "30s"]);
     assert!(said.contains("older than its nodes") && said.contains("web-0 a3"), "{said}");
+    for command in [&["orphans"][..], &["orphans", "--destroy"]] {
+        let said = lab.ends(4, command);
+        assert!(said.contains("older than its nodes") && !said.contains("no orphans"), "{said}");
+    }
     assert_eq!(processes(&uid, None), before);
     fs::write(&store, newest).unwrap();
     lab.ok(&["apply", "-q", "-y", "--timeout", "60s"]);
