@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use executor_api::{Listing, ProviderName, RunId, Timer as _};
+use executor_api::{LeaseOwner, Listing, ProviderName, RunId, Timer as _};
 use reconciler::file::Loaded;
 use reconciler::providers;
 use reconciler_core::Expanded;
@@ -34,17 +34,18 @@ pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str)
     }
     let expanded = Expanded::of(&intent.shape)
         .map_err(|error| Failure::while_doing("reading the declared shape", &error))?;
-    let declared: BTreeSet<ProviderName> =
+    let mut asked: BTreeSet<ProviderName> =
         intent.shape.groups.iter().map(|group| group.template.provider.clone()).collect();
     dir.create()?;
     let _lock = Lock::take(dir).map_err(|error| error.refusal(dir.run()))?;
     table.acquaint(&intent.shape);
     let (began, within) = (timer.now(), intent.notes.policy.operation_timeout);
     let visibility = |name: &ProviderName| table.visibility(name, false);
-    let counts_from = declared.iter().map(|name| visibility(name).absent_counts_from(began)).max();
+    asked.extend(elsewhere(&table, &run, &asked, within).await);
+    let counts_from = asked.iter().map(|name| visibility(name).absent_counts_from(began)).max();
     if let Some(counts_from) = counts_from.filter(|at| *at > began) {
         // Whoever cannot be listed at all is told at once.
-        list(&table, &run, declared.clone(), within).await?;
+        list(&table, &run, asked.clone(), within).await?;
         remark(format!(
             "waiting until {}: what was made last may not be shown before, and must not be made twice",
             rfc3339(counts_from)
@@ -52,7 +53,7 @@ pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str)
         timer.sleep_until(counts_from).await;
     }
     let asked_at = timer.now();
-    let listings = list(&table, &run, declared, within).await?;
+    let listings = list(&table, &run, asked, within).await?;
     let shown = listings.into_iter().map(|(name, listing)| {
         let visibility = visibility(&name);
         (name, Shown { asked_at, visibility, listing })
@@ -82,6 +83,34 @@ pub(crate) async fn adopt(dir: &RunDir, loaded: &Loaded, path: &Path, uid: &str)
         state.nodes.len(),
         state.next_attempt_id
     ))
+}
+
+/// The other built-in providers that show something of the run: the file may have been edited since it was made there.
+async fn elsewhere(
+    table: &ExecutorTable,
+    run: &RunId,
+    asked: &BTreeSet<ProviderName>,
+    within: Duration,
+) -> Vec<ProviderName> {
+    let mut found = Vec::new();
+    for name in table.providers().map(|provider| provider.name()).filter(|name| !asked.contains(name)) {
+        let listing = match list(table, run, [name.clone()].into(), within).await {
+            Ok(mut listings) => listings.remove(&name),
+            Err(failure) => {
+                remark(format!(
+                    "{name} is not declared and cannot be listed, so that nothing of run {} is looked for there: {}",
+                    run.name(),
+                    failure.message
+                ));
+                continue;
+            }
+        };
+        let of_run = |owner: &LeaseOwner| matches!(owner, LeaseOwner::Attempt(key) if key.run == *run);
+        if listing.is_some_and(|listing| listing.leases.iter().any(|listed| of_run(&listed.owner))) {
+            found.push(name);
+        }
+    }
+    found
 }
 
 /// Lists providers, all of them or none, each within a time.

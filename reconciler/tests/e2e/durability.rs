@@ -96,6 +96,21 @@ fn a_driver_whose_lock_was_removed_stops_when_another_one_drives() {
 }
 
 #[test]
+fn nodes_at_a_provider_that_the_file_no_longer_names_are_found_by_an_adoption() {
+    let (lab, uid) = applied("moved", 2);
+    let store = run_dir(&lab, "moved").join("state.db");
+    let state = fs::read(&store).unwrap();
+    let declared = fs::read_to_string(lab.file()).unwrap();
+    fs::remove_file(&store).unwrap();
+    lab.write("run: moved\ngroups:\n  - { name: vm, count: 1, provider: fake }\n");
+    let said = lab.ends(4, &["apply", "-q", "-y", "--adopt", &uid, "--timeout", "30s"]);
+    assert!(said.contains("web-0 lives at process but is not declared"), "{said}");
+    fs::write(&store, state).unwrap();
+    lab.write(&declared);
+    lab.converged(2);
+}
+
+#[test]
 fn an_old_copy_of_the_state_changes_nothing() {
     let (lab, uid) = applied("old", 2);
     let store = run_dir(&lab, "old").join("state.db");
