@@ -12,7 +12,7 @@ use reconciler_driver::TokioTimer;
 use super::args::Global;
 use super::drive::{Following, carry_out};
 use super::failure::{Code, Failure};
-use super::follow::{Ended, conclude};
+use super::follow::{Ended, Interrupt, conclude};
 use super::orphans::in_use;
 use super::output::{confirm, line};
 use crate::run::adopt::list;
@@ -49,7 +49,15 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     match ended {
         Ended::Converged(_) => {
             stop_driver(&dir).await?;
-            nothing_lives(&dir, &stored).await?;
+            let Some(gone) = Interrupt::new()?.unless(nothing_lives(&dir, &stored)).await else {
+                let message = format!(
+                    "the nodes of run {} are gone; whether anything else of it lives was not looked at. Its state is \
+                     kept: destroy the run again",
+                    dir.run()
+                );
+                return Err(Failure { code: Code::Pending, message });
+            };
+            gone?;
             remove(&dir).await?;
             line(format!("run {} is gone", dir.run()))?;
             Ok(Code::Done)

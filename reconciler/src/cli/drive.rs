@@ -60,7 +60,9 @@ pub(crate) async fn through(
     };
     notices.iter().for_each(remark);
     let Some(watcher) = Client::connect(dir).await? else { return Ok(Ended::Stopped) };
-    until_converged(&mut watcher.watch(), generation, following.timeout(), following.quiet).await
+    let ended =
+        until_converged(&mut watcher.watch(), generation, following.timeout(), following.quiet).await?;
+    Ok(if matches!(ended, Ended::Interrupted) { Ended::LetGo } else { ended })
 }
 
 /// Drives a run until it has converged, and leaves its nodes running.

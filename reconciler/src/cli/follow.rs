@@ -19,8 +19,10 @@ pub(crate) enum Ended {
     Converged(Box<Status>),
     /// Time is up.
     TimedOut(Box<Status>),
-    /// Ctrl-C, or SIGTERM.
+    /// Ctrl-C, or SIGTERM, to the process that drives.
     Interrupted,
+    /// The same to one that only followed another process, which drives on.
+    LetGo,
     /// The driver has stopped.
     Stopped,
 }
@@ -105,6 +107,15 @@ impl Interrupt {
     pub(crate) async fn wait(&mut self) {
         tokio::select! { _ = self.int.recv() => {}, _ = self.term.recv() => {} }
     }
+
+    /// What comes of `work`; `None` if a signal comes first, which ends it where it waits.
+    pub(crate) async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.wait() => None,
+        }
+    }
 }
 
 /// Shows what changes: a table redrawn in place on a terminal, one line for each change elsewhere.
@@ -185,8 +196,29 @@ pub(crate) fn conclude(ended: Ended, run: &str, timeout: Option<Duration>) -> Re
             ));
             Ok(Code::Pending)
         }
+        Ended::LetGo => {
+            remark(format!(
+                "run {run} is no longer followed; the process that drives it goes on with what it was asked \
+                 (`reconciler status` says how far it is)"
+            ));
+            Ok(Code::Pending)
+        }
         Ended::Stopped => {
             Err(Failure::error(format!("the driver of run {run} has stopped before it converged")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_ends_what_waits_and_takes_nothing_back_that_is_done() {
+        let mut interrupt = Interrupt::new().unwrap();
+        let me = std::process::id().to_string();
+        assert!(std::process::Command::new("kill").args(["-TERM", &me]).status().unwrap().success());
+        assert_eq!(interrupt.unless(std::future::pending::<()>()).await, None);
+        assert_eq!(interrupt.unless(async { "done" }).await, Some("done"));
     }
 }

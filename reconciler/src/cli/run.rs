@@ -41,7 +41,11 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
     let mut watcher = FileWatcher::of(path.clone(), loaded.text());
     let mut interrupt = Interrupt::new()?;
     if let Some(uid) = &args.adopt {
-        remark(adopt(&dir, &loaded, &path, uid).await?);
+        let Some(adopted) = interrupt.unless(adopt(&dir, &loaded, &path, uid)).await else {
+            remark(format!("nothing was adopted; what is stored of run {} is as it was", dir.run()));
+            return Ok(Code::Pending);
+        };
+        remark(adopted?);
     }
     let aim = Aim::File { loaded: Box::new(loaded), path, rebind: args.rebind };
     let (live, notices) = Live::open_taped(&dir, aim, args.journal).await?;

@@ -72,6 +72,22 @@ fn apply_gives_up_at_its_timeout_and_names_what_is_in_the_way() {
 }
 
 #[test]
+fn who_only_follows_says_that_the_other_drives_on() {
+    let command = r#"["{self}", "demo-node", "--port", "{port.http}", "--ready-after", "1h"]"#;
+    let lab = Lab::with(&broken("followed", command, "    join: { within: 60s }\n"));
+    let mut run = lab.run();
+    let mut follower = lab.background(&["apply"]);
+    wait("the follower to follow", 20, || follower.output().contains("bad-0"));
+    assert_eq!(follower.terminate(), 2);
+    let said = follower.output();
+    assert!(said.contains("no longer followed") && said.contains("goes on"), "{said}");
+    assert!(!said.contains("stopped driving"), "{said}");
+    assert_eq!(lab.status()["driver_pid"], run.id());
+    assert_eq!(run.terminate(), 0);
+    assert!(run.output().contains("stopped driving"), "{}", run.output());
+}
+
+#[test]
 fn an_edit_that_is_wrong_changes_nothing_and_is_said_loudly() {
     let lab = Lab::with(&web("steady", 2, ""));
     let run = lab.run();
