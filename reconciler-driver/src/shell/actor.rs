@@ -233,8 +233,11 @@ impl Actor {
                 self.answer(reply, ());
             }
             Command::Hold { slot, by, reason, reply } => {
+                // A person who names a node that is not there made a mistake; a plan's node may be scaled away, and come
+                // back while the plan works on its host.
                 let unknown = slot.as_ref().filter(|slot| {
-                    !self.driver.state().nodes.contains_key(*slot)
+                    by == HoldBy::Operator
+                        && !self.driver.state().nodes.contains_key(*slot)
                         && !self.driver.expanded().specs.contains_key(*slot)
                 });
                 let answer = unknown.map_or(Ok(()), |slot| Err(UnknownSlot { slot: slot.clone() }));

@@ -159,6 +159,26 @@ async fn a_held_node_is_left_alone_until_its_release() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_a_plan_names_is_held_before_it_is_there() {
+    let stage = Stage::new(FakeBehaviour::default());
+    let driver = stage.start(shape(1, vec![group("web", 2, 1)])).await;
+    driver.converged().await.unwrap();
+    driver.hold(Some(slot("web-2")), HoldBy::Maintenance, "its host").await.unwrap();
+    assert!(driver.snapshot().await.unwrap().converged, "a node that nobody wants is missed by nobody");
+    driver.set_desired(shape(2, vec![group("web", 3, 1)])).await.unwrap();
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(
+        driver.explain(slot("web-2")).await.unwrap().unwrap().status.why,
+        "held by maintenance: its host"
+    );
+    assert_eq!(stage.world.existing_leases().len(), 2);
+    assert!(driver.release(Some(slot("web-2")), HoldBy::Maintenance).await.unwrap());
+    driver.converged().await.unwrap();
+    assert_eq!(stage.world.existing_leases().len(), 3);
+    driver.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_replaced_node_gets_one_fresh_attempt() {
     let stage = Stage::new(FakeBehaviour::default());
     let driver = stage.start(shape(1, vec![group("web", 2, 1)])).await;

@@ -1,6 +1,6 @@
 //! `reconciler maintenance`: gated plans from the command line. One file per thing to do: [`file`] reads the plan,
 //! [`site`] finds its state and its hosts, [`drive`] carries it out, [`arbiter`] has the run on its hosts stand back,
-//! [`seen`], [`show`] and [`timeline`] print, [`ask`] speaks to the process that drives.
+//! [`seen`], [`show`] and [`timeline`] print, [`plain`] writes for programs, [`ask`] speaks to the process that drives.
 //!
 //! Off by default: nothing runs unless the plan says `approved: true` *and* the command line says `--approve`.
 
@@ -8,6 +8,7 @@ mod arbiter;
 mod ask;
 mod drive;
 mod file;
+mod plain;
 mod seen;
 mod show;
 mod site;
@@ -78,7 +79,7 @@ pub(crate) struct RunArgs {
     /// Who lets it run.
     #[arg(long, env = "USER", default_value = "somebody")]
     who: String,
-    /// How steps are written: lines for people, or one JSON value a line.
+    /// How steps are written: lines for people, one JSON value a line, or one YAML document each.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
 }

@@ -46,6 +46,14 @@ pub(crate) fn document<T: Serialize>(
     }
 }
 
+/// Writes one of many values that follow each other: a line of JSON, or a YAML document of its own.
+pub(crate) fn entry(format: Format, value: &serde_json::Value) -> Result<(), Failure> {
+    match format {
+        Format::Table | Format::Json => line(value.to_string()),
+        Format::Yaml => print(&format!("---\n{}", to_yaml(value)?)),
+    }
+}
+
 /// Indented JSON.
 pub(crate) fn to_json<T: Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map_err(|error| Failure::while_doing("writing JSON", &error))

@@ -18,11 +18,12 @@ use tokio::sync::{Mutex, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::cli::failure::Failure;
+use crate::cli::output::remark;
 use crate::cli::view::{Explained, Status};
 use crate::run::dir::{RunDir, port_registry};
 use crate::run::intent::{Intent, Notes};
 use crate::run::lock::Lock;
-use crate::run::plans::{self, Change, Held};
+use crate::run::plans::{self, Change, Held, Wanted};
 use crate::run::protocol::Request;
 use crate::run::remove;
 use crate::run::state::{self, NOTES_KEY, Stored, notes_text};
@@ -119,7 +120,7 @@ impl Live {
         let intent = resolve(dir, &aim, stored.as_ref())?;
         check(&aim, &intent, &table).await?;
         let mut store = state::prepare(dir, stored.as_ref(), &intent.shape, &intent.notes)?;
-        let maintained = heed_stored(dir, &mut store)?;
+        let Wanted { held: maintained, warnings } = heed_stored(dir, &mut store)?;
         let listener = socket::bind(&dir.socket()).map_err(|error| {
             Failure::while_doing(
                 format_args!("serving the control socket {}", dir.socket().display()),
@@ -152,8 +153,8 @@ impl Live {
         });
         // Callers that came meanwhile have been waiting in the socket's queue.
         live.server.get_or_init(|| tokio::spawn(server::serve(listener, Arc::downgrade(&live))));
-        tokio::spawn(heed(Arc::downgrade(&live)));
-        Ok((live, intent.notices))
+        tokio::spawn(heed(Arc::downgrade(&live), warnings.clone()));
+        Ok((live, intent.notices.into_iter().chain(warnings).collect()))
     }
 
     /// Stops driving and lets go of the run. Nodes are left as they are.
@@ -259,12 +260,12 @@ impl Live {
         Ok(Vec::new())
     }
 
-    /// Holds what plans of maintenance hold by now, and nothing else in their name.
+    /// Holds what plans of maintenance hold by now, and nothing else in their name. Gives what the user should know.
     pub(crate) async fn heed_plans(&self) -> Result<Vec<String>, Failure> {
         let mut maintained = self.maintained.lock().await;
-        let wanted = plans::wanted(&self.dir)?;
+        let Wanted { held, warnings } = plans::wanted(&self.dir, &maintained)?;
         let mut failure = None;
-        for change in plans::changes(&maintained, &wanted) {
+        for change in plans::changes(&maintained, &held) {
             let made = match change {
                 Change::Hold(slot, hold) => {
                     let asked =
@@ -283,7 +284,7 @@ impl Live {
             // A node that is not there (any more) stands in no other's way.
             failure = failure.or_else(|| made.err());
         }
-        failure.map_or_else(|| Ok(Vec::new()), Err)
+        failure.map_or(Ok(warnings), Err)
     }
 
     /// The same for a run that nobody drives. Says whether there is one.
@@ -525,11 +526,12 @@ fn resolve(dir: &RunDir, aim: &Aim, stored: Option<&Stored>) -> Result<Intent, F
 }
 
 /// Brings stored holds into line with the plans, for the holder of the lock, before anything is driven.
-fn heed_stored(dir: &RunDir, store: &mut SqliteStore) -> Result<Held, Failure> {
-    let wanted = plans::wanted(dir)?;
+fn heed_stored(dir: &RunDir, store: &mut SqliteStore) -> Result<Wanted, Failure> {
     let stored = Stored::load(dir, store)?.ok_or_else(|| state::missing(dir))?;
     let image = &stored.image;
-    let changes = plans::changes(&plans::held(&image.state.holds), &wanted);
+    let held = plans::held(&image.state.holds);
+    let wanted = plans::wanted(dir, &held)?;
+    let changes = plans::changes(&held, &wanted.held);
     if !changes.is_empty() {
         let mut holds = image.state.holds.clone();
         plans::make(&changes, &mut holds);
@@ -541,15 +543,19 @@ fn heed_stored(dir: &RunDir, store: &mut SqliteStore) -> Result<Held, Failure> {
 }
 
 /// Heeds the plans every now and then, for those whose process died before it could say so.
-async fn heed(live: std::sync::Weak<Live>) {
+async fn heed(live: std::sync::Weak<Live>, mut told: Vec<String>) {
     loop {
         tokio::time::sleep(HEED_EVERY).await;
         let Some(live) = live.upgrade() else { return };
         if live.is_closing() {
             return;
         }
-        if let Err(failure) = live.heed_plans().await {
-            tracing::warn!("plans of maintenance cannot be heeded: {}", failure.message);
+        match live.heed_plans().await {
+            Ok(warnings) => {
+                warnings.iter().filter(|warning| !told.contains(*warning)).for_each(remark);
+                told = warnings;
+            }
+            Err(failure) => tracing::warn!("plans of maintenance cannot be heeded: {}", failure.message),
         }
     }
 }

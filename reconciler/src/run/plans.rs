@@ -4,6 +4,8 @@
 //! now and then.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -25,6 +27,15 @@ pub(crate) struct Link {
     pub(crate) run: String,
     /// Its nodes there. Empty: all of them.
     pub(crate) nodes: Vec<LogicalNodeId>,
+}
+
+/// What plans hold of a run, and what its user should know of that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// What is to be held.
+    pub(crate) held: Held,
+    /// Plans of which too little can be read.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What is held: a node, or for `None` all of them.
@@ -55,8 +66,14 @@ impl Link {
         };
         let text = serde_json::to_string(link).map_err(|error| Failure::while_doing(&doing, &error))?;
         let new = path.with_extension("new");
-        std::fs::write(&new, text).map_err(failed)?;
-        std::fs::rename(&new, &path).map_err(failed)
+        let write = || {
+            let mut file = File::create(&new)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)?;
+            File::open(plan.path())?.sync_all()
+        };
+        write().map_err(failed)
     }
 
     /// A plan's link, if it has one.
@@ -75,10 +92,11 @@ impl Link {
     }
 }
 
-/// What plans hold of a run, by their records. A plan that cannot be read holds what it held: nobody knows how far it
-/// is.
-pub(crate) fn wanted(run: &RunDir) -> Result<Held, Failure> {
-    let mut wanted = Held::new();
+/// What plans hold of a run, by their records; `now` is what is held already. A plan that cannot be read holds what its
+/// link names: nobody knows how far it is. One whose link cannot be read holds what it held, which the run has stored: no
+/// plan touches anything before that.
+pub(crate) fn wanted(run: &RunDir, now: &Held) -> Result<Wanted, Failure> {
+    let mut wanted = Wanted::default();
     let Some(root) = run.path().parent() else { return Ok(wanted) };
     let doing = || format!("looking for plans of maintenance in {}", root.display());
     let entries = match std::fs::read_dir(root) {
@@ -91,22 +109,57 @@ pub(crate) fn wanted(run: &RunDir) -> Result<Held, Failure> {
         if !plan.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        let Some(link) = Link::of(&plan.path())?.filter(|link| link.run == run.run()) else { continue };
-        let Some(hold) = hold_in(&plan.path()) else { continue };
-        let slots = link.nodes.into_iter().map(Some);
-        let slots: Vec<_> = if slots.len() == 0 { vec![None] } else { slots.collect() };
+        let plan = plan.path();
+        let link = match Link::of(&plan) {
+            Ok(None) => continue,
+            Ok(Some(link)) if link.run != run.run() => continue,
+            Ok(Some(link)) => Ok(link),
+            Err(failure) => Err(failure),
+        };
+        let Some(hold) = hold_in(&plan) else { continue };
+        let slots: Vec<_> = match link {
+            Ok(link) if link.nodes.is_empty() => vec![None],
+            Ok(link) => link.nodes.into_iter().map(Some).collect(),
+            Err(failure) => {
+                wanted.warnings.push(bad_link(&failure));
+                now.iter().filter(|(_, hold)| is_of(hold, &plan)).map(|(slot, _)| slot.clone()).collect()
+            }
+        };
         for slot in slots {
-            wanted.entry(slot).or_insert_with(|| hold.clone());
+            wanted.held.entry(slot).or_insert_with(|| hold.clone());
         }
     }
     Ok(wanted)
+}
+
+/// Whether a run held this for the plan in a directory.
+fn is_of(hold: &Hold, plan: &Path) -> bool {
+    let name = plan.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = name.strip_prefix(PREFIX).unwrap_or_default();
+    let uid = hold.reason.strip_prefix("plan ").and_then(|rest| rest.split_once(' ')).map(|(uid, _)| uid);
+    // A plan's uid is its name, and digits of its run.
+    let named = uid.and_then(|uid| uid.rsplit_once('-')).is_some_and(|(of, _)| of == name);
+    named || hold.reason.starts_with(&unread(plan))
+}
+
+/// The reason of a hold for a plan whose record cannot be read.
+fn unread(plan: &Path) -> String {
+    format!("the plan in {} cannot be read", plan.display())
+}
+
+fn bad_link(failure: &Failure) -> String {
+    format!(
+        "{}; which nodes its plan of maintenance names is not known, and those that it held stay held. `maintenance run \
+         PLAN --approve --again` writes the file anew, `maintenance abort PLAN --give-up` ends a plan that nobody drives",
+        failure.message
+    )
 }
 
 /// What the plan in a directory holds.
 fn hold_in(plan: &Path) -> Option<Hold> {
     let path = plan.join("plan.db");
     let unreadable = |error: &dyn std::error::Error| {
-        let reason = format!("the plan in {} cannot be read: {error}", plan.display());
+        let reason = format!("{}: {error}", unread(plan));
         Some(Hold { by: HoldBy::Maintenance, reason, since: SystemTime::now() })
     };
     match SqlitePlanStore::is_there(&path) {
@@ -227,18 +280,59 @@ mod tests {
     fn a_plan_that_cannot_be_read_holds_the_nodes_that_it_names_and_no_others() {
         let root = tempfile::tempdir().unwrap();
         let (run, other) = (RunDir::of(root.path(), "demo"), RunDir::of(root.path(), "other"));
-        assert_eq!(wanted(&run).unwrap(), Held::new());
+        assert_eq!(held_of(&run, &Held::new()), Held::new());
         let plan = RunDir::of(root.path(), "maintenance-flip");
         plan.create().unwrap();
         let link = Link { run: "demo".to_owned(), nodes: vec![id("web-1")] };
         Link::keep(Some(&link), &plan).unwrap();
-        assert_eq!(wanted(&run).unwrap(), Held::new(), "nothing was filed yet");
+        assert_eq!(held_of(&run, &Held::new()), Held::new(), "nothing was filed yet");
         std::fs::write(plan.path().join("plan.db"), "no database").unwrap();
-        let held = wanted(&run).unwrap();
+        let held = held_of(&run, &Held::new());
         assert_eq!(held.keys().collect::<Vec<_>>(), [&Some(id("web-1"))]);
         assert!(held[&Some(id("web-1"))].reason.contains("cannot be read"));
-        assert_eq!(wanted(&other).unwrap(), Held::new());
+        assert_eq!(held_of(&other, &Held::new()), Held::new());
         Link::keep(None, &plan).unwrap();
-        assert_eq!(wanted(&run).unwrap(), Held::new());
+        assert_eq!(held_of(&run, &Held::new()), Held::new());
+    }
+
+    fn held_of(run: &RunDir, now: &Held) -> Held {
+        wanted(run, now).unwrap().held
+    }
+
+    #[test]
+    fn a_link_that_cannot_be_read_keeps_what_its_plan_held_and_stops_no_run() {
+        let root = tempfile::tempdir().unwrap();
+        let (run, other) = (RunDir::of(root.path(), "demo"), RunDir::of(root.path(), "other"));
+        let plan = RunDir::of(root.path(), "maintenance-flip");
+        plan.create().unwrap();
+        let link = plan.path().join("cluster.json");
+        for torn in ["", "{ \"run\": \"de", "\0\0\0\0"] {
+            std::fs::write(&link, torn).unwrap();
+            assert_eq!(
+                wanted(&run, &Held::new()).unwrap(),
+                Wanted::default(),
+                "nothing was filed, or it is over"
+            );
+        }
+        std::fs::write(plan.path().join("plan.db"), "no database").unwrap();
+        let held = Held::from([
+            (Some(id("web-1")), hold("plan flip-00ff works on w1 and w2")),
+            (Some(id("web-2")), hold("plan flip-two-00ff works on w3 and w4")),
+            (Some(id("web-3")), hold(&format!("{}: no database", unread(plan.path())))),
+        ]);
+        let found = wanted(&run, &held).unwrap();
+        assert_eq!(found.held.keys().flatten().collect::<Vec<_>>(), [&id("web-1"), &id("web-3")]);
+        let [warning] = found.warnings.as_slice() else { panic!("{found:?}") };
+        assert!(
+            warning.contains("maintenance-flip/cluster.json") && warning.contains("--give-up"),
+            "{warning}"
+        );
+        let found = wanted(&other, &Held::new()).unwrap();
+        assert_eq!((found.held, found.warnings.len()), (Held::new(), 1), "told, and not stopped");
+        Link::keep(Some(&Link { run: "demo".to_owned(), nodes: vec![id("web-2")] }), &plan).unwrap();
+        let found = wanted(&run, &held).unwrap();
+        assert_eq!(found.held.keys().flatten().collect::<Vec<_>>(), [&id("web-2")]);
+        assert_eq!(found.warnings, [""; 0]);
+        assert!(!plan.path().join("cluster.new").exists());
     }
 }

@@ -148,3 +148,69 @@ fn a_plan_for_nodes_that_the_run_does_not_have_is_refused_at_its_place() {
     assert!(text.contains("run held has no node web-9") && text.contains("plan.yaml:13:"), "{text}");
     assert_eq!(holds(&lab), Vec::<String>::new());
 }
+
+#[test]
+fn a_plan_whose_run_does_not_answer_waits_says_why_and_can_be_called_off() {
+    let lab = Lab::with(&web("held", 2, ""));
+    let run = lab.run();
+    lab.converged(2);
+    let plan = plan(&lab);
+    let text = std::fs::read_to_string(&plan).unwrap() + "pace: { dwell: 1s }\n";
+    std::fs::write(&plan, text).unwrap();
+    let pid = i32::try_from(run.id()).unwrap();
+    signal(pid, "STOP");
+    let mut driving = drive_plan(&lab, &plan);
+    wait("the plan to wait", 40, || driving.output().contains("waiting for run held"));
+    assert!(driving.output().contains("is it suspended?"), "{}", driving.output());
+    let said = lab.ok(&["maintenance", "abort", &plan, "--who", "ann"]);
+    assert!(said.contains("goes back"), "{said}");
+    assert_eq!(driving.wait(), 2);
+    let told = driving.output();
+    assert!(told.contains("RevertedSafe") && told.contains("nothing was touched"), "{told}");
+    signal(pid, "CONT");
+    assert_eq!(holds(&lab), Vec::<String>::new());
+}
+
+#[test]
+fn a_plan_that_is_stopped_by_a_signal_says_what_is_left_and_how_to_go_on() {
+    let lab = Lab::with(&web("held", 2, ""));
+    lab.ok(&["apply", "-q", "--timeout", "60s"]);
+    let plan = plan(&lab);
+    let mut driving = drive_plan(&lab, &plan);
+    frozen(&lab, &plan, None);
+    assert_eq!(driving.terminate(), 2);
+    let said = driving.output();
+    for part in [
+        "stopped by a signal while Escalated",
+        "run held goes on leaving its nodes alone",
+        "--again",
+        "--give-up",
+    ] {
+        assert!(said.contains(part), "{part} is missing: {said}");
+    }
+    assert_eq!(holds(&lab).len(), 1);
+    lab.ok(&["maintenance", "abort", &plan, "--give-up"]);
+    assert_eq!(holds(&lab), Vec::<String>::new());
+}
+
+#[test]
+fn a_link_that_cannot_be_read_stops_no_run_and_releases_nothing() {
+    let lab = Lab::with(&web("held", 2, ""));
+    lab.ok(&["apply", "-q", "--timeout", "60s"]);
+    let plan = plan(&lab);
+    let mut driving = drive_plan(&lab, &plan);
+    frozen(&lab, &plan, None);
+    driving.kill();
+    let link = lab.state_dir().join("maintenance-bond-flip-broken/cluster.json");
+    std::fs::write(&link, "").unwrap();
+    let said = lab.ok(&["apply", "-q", "--timeout", "30s"]);
+    assert!(said.contains("cluster.json") && said.contains("--give-up"), "{said}");
+    let run = lab.run();
+    lab.converged(2);
+    // It looks at the plans every two seconds, and says the same thing once.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    assert_eq!(run.output().matches("cluster.json").count(), 1, "{}", run.output());
+    assert_eq!(holds(&lab).len(), 1, "what it held stays held");
+    lab.ok(&["maintenance", "abort", &plan, "--give-up"]);
+    wait("the node to be let go", 20, || holds(&lab).is_empty());
+}

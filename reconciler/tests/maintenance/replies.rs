@@ -16,8 +16,10 @@ fn a_reply_that_fits_is_taken_once_and_kept_with_who_and_when() {
     let status = desk.status(&plan).unwrap();
     let reply = &status["replies"][0];
     assert_eq!((&reply["answer"], &reply["by"]["who"]), (&"hand-over".into(), &"ann".into()), "{reply}");
-    assert!(reply["by"]["at"].is_object(), "{reply}");
-    let text = desk.ends(0, &["status", &plan]);
+    let at = reply["by"]["at"].as_str().unwrap();
+    assert!(at.starts_with('2') && at.ends_with('Z'), "{reply}");
+    assert!(!status.to_string().contains("since_epoch"), "{status:#}");
+    let text = desk.ends(2, &["status", &plan]);
     assert!(text.contains("question 1 was answered hand-over by ann at 2"), "{text}");
     assert!(!text.contains("answer with:"), "{text}");
     let text = desk.ends(3, &respond);

@@ -54,7 +54,7 @@ fn completes(io: &str) {
     let text = desk.ends(0, &["run", &plan, "--fast", "--approve", "-o", "json"]);
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     let truth = &last["simulated_hosts"];
-    assert_eq!(last["phase"], "Complete", "{text}");
+    assert_eq!((&last["phase"], &last["label"]), (&json!("Complete"), &json!("Complete")), "{text}");
     assert!(truth["acknowledged"].as_u64().unwrap() > 8, "{truth}");
     assert_eq!((&truth["lost"], &truth["missing_on_a_copy"]), (&json!(0), &json!(0)));
     assert_eq!((&truth["unrestored"], &truth["breaches"]), (&json!([]), &json!([])));
@@ -80,8 +80,21 @@ fn quiesce_without_a_way_to_stop_writers_ends_where_it_began() {
     let plan = desk.plan("bond-flip", |text| text.replace("io: continue", "io: quiesce"));
     let text = desk.ends(2, &["run", &plan, "--fast", "--approve"]);
     assert!(text.contains("RevertedSafe") && text.contains("0 machines not as they were"), "{text}");
-    let told = desk.ends(0, &["status", &plan, "--timeline"]);
+    let told = desk.ends(2, &["status", &plan, "--timeline"]);
     assert!(told.contains("quiet gate"), "it says why: {told}");
+    // A phase is one in every place; in which way the plan is there stands beside it.
+    let steps = desk.ends(2, &["run", &plan, "--fast", "--approve", "--again", "-o", "json"]);
+    let steps: Vec<Value> = steps.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let known = |step: &Value| step["phase"].as_str().is_some_and(|phase| !phase.contains(' '));
+    assert!(steps.iter().all(known), "{steps:#?}");
+    let (last, status) = (steps.last().unwrap(), desk.status(&plan).unwrap());
+    for key in ["phase", "label", "recovery", "over"] {
+        assert_eq!(last[key], status[key], "{key}");
+    }
+    // The same as YAML: a document for each.
+    let yaml = desk.ends(2, &["run", &plan, "--fast", "--approve", "--again", "-o", "yaml"]);
+    assert_eq!(yaml.matches("---\n").count(), steps.len(), "{yaml}");
+    assert!(yaml.contains("\nphase: ") && !yaml.contains('{'), "{yaml}");
 }
 
 #[test]
@@ -107,10 +120,10 @@ fn a_running_plan_is_watched_and_asked_to_go_back_from_another_process() {
     assert!(text.contains("is being driven by process") && !text.contains("kill"), "{text}");
     let text = desk.ends(0, &["abort", &plan, "-o", "json"]);
     assert!(text.contains("the plan goes back"), "{text}");
-    let text = desk.ends(0, &["status", &plan, "--watch"]);
+    let text = desk.ends(2, &["status", &plan, "--watch"]);
     assert!(text.contains("RevertedSafe"), "{text}");
     assert_eq!(driving.ends(), Some(2));
-    let told = desk.ends(0, &["status", &plan, "--timeline"]);
+    let told = desk.ends(2, &["status", &plan, "--timeline"]);
     assert!(told.contains("tester asked for the way back"), "{told}");
 }
 

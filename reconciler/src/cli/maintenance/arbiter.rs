@@ -19,7 +19,7 @@ use crate::run::state::Stored;
 use crate::run::status::explain_stored;
 
 /// How long until a run that did not answer is asked again.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 
 /// The run beside a plan.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(super) struct Arbiter {
     run: RunDir,
     /// What the run was told last.
     held: bool,
+    /// Why the run has not taken notice yet, as it was said last.
+    waits: Option<String>,
 }
 
 impl Arbiter {
@@ -47,29 +49,37 @@ impl Arbiter {
     }
 
     fn of(global: &Global, link: &Link) -> Result<Self, Failure> {
-        Ok(Self { run: global.dir_of(&link.run)?, held: false })
+        Ok(Self { run: global.dir_of(&link.run)?, held: false, waits: None })
     }
 
-    /// Does not come back before the run has taken notice of where the plan is, if that changes what it must leave alone.
-    /// A plan goes no further while its hosts' nodes may be replaced; one that is over waits for nobody.
-    pub(super) async fn follow(&mut self, driver: &MaintenanceDriver) {
+    /// Has the run take notice of where the plan is, if that changes what it must leave alone: one try. Whether the plan
+    /// may go on: not while its hosts' nodes may be replaced. One that is over, or was called off before anything was
+    /// touched, waits for nobody.
+    pub(super) async fn follow(&mut self, driver: &MaintenanceDriver) -> bool {
         let held = hold_of(driver.plan(), driver.state()).is_some();
-        let mut told = false;
-        while held != self.held {
-            match self.tell().await {
-                Ok(()) => self.held = held,
-                Err(failure) => {
-                    if !std::mem::replace(&mut told, true) {
-                        remark(format!("waiting for run {}: {}", self.run.run(), failure.message));
-                    }
-                    if !held {
-                        // Its driver looks by itself before long.
-                        return;
-                    }
-                    tokio::time::sleep(AGAIN).await;
+        if held == self.held || (held && driver.state().abort.is_some()) {
+            return true;
+        }
+        match self.tell().await {
+            Ok(()) => {
+                self.held = held;
+                self.waits = None;
+                true
+            }
+            Err(failure) => {
+                if self.waits.as_ref() != Some(&failure.message) {
+                    remark(format!("waiting for run {}: {}", self.run.run(), failure.message));
+                    self.waits = Some(failure.message);
                 }
+                // When the plan is over, the run's driver looks by itself before long.
+                !held
             }
         }
+    }
+
+    /// Whom a plan that stops here goes on holding back, by its record.
+    pub(super) fn left_held(&self, driver: &MaintenanceDriver) -> Option<String> {
+        hold_of(driver.plan(), driver.state()).map(|_| self.run.run().to_owned())
     }
 
     /// Has the run look at the plans now.

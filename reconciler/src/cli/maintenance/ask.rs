@@ -7,6 +7,7 @@ use reconciler_driver::maintenance::{PlanStore as _, Request, RequestKind, Sqlit
 use serde_json::json;
 
 use super::arbiter::Arbiter;
+use super::drive::driven;
 use super::{AbortArgs, RespondArgs, file, site};
 use crate::cli::args::{Format, Global};
 use crate::cli::failure::{Code, Failure};
@@ -86,9 +87,7 @@ async fn give_up(global: &Global, args: &AbortArgs) -> Result<Code, Failure> {
     let dir = site::dir(global, name)?;
     let missing = || Failure::no_state(format!("plan {name} has no run: there is nothing to give up"));
     let _lock = if site::is_there(&dir)? {
-        Lock::take(&dir).map_err(|_| {
-            Failure::refused(format!("plan {name} is being driven: ask it to go back with `abort` alone"))
-        })?
+        Lock::take(&dir).map_err(|error| driven(name, error))?
     } else {
         return Err(missing());
     };
@@ -97,9 +96,12 @@ async fn give_up(global: &Global, args: &AbortArgs) -> Result<Code, Failure> {
         return Err(Failure::refused(format!("plan {name} is over: there is nothing to give up")));
     }
     let kept = put_aside(&dir, record.plan.uid.as_str())?;
-    if let Some(arbiter) = Arbiter::linked(global, &dir)?
-        && let Err(failure) = arbiter.tell().await
-    {
+    let told = match Arbiter::linked(global, &dir) {
+        Ok(Some(arbiter)) => arbiter.tell().await,
+        Ok(None) => Ok(()),
+        Err(failure) => Err(failure),
+    };
+    if let Err(failure) = told {
         remark(format!("the run beside it was not told and will see for itself: {}", failure.message));
     }
     let done =

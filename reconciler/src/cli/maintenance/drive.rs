@@ -7,19 +7,21 @@ use std::time::SystemTime;
 
 use executor_api::Timer;
 use executor_host_fake::HostWorld;
-use reconciler_core::maintenance::{Answer, BondFlipPlan, Person, Phase, Recovery, Reply};
+use reconciler_core::maintenance::{Answer, BondFlipPlan, Person, Recovery, Reply};
 use reconciler_driver::maintenance::{
-    MaintenanceDriver, MaintenanceError, MemoryPlanStore, PlanStoreError, Request, RequestKind,
+    MaintenanceDriver, MaintenanceError, MemoryPlanStore, Pass, PlanStoreError, Request, RequestKind,
     SqlitePlanStore,
 };
 use reconciler_driver::{TokioTimer, VirtualTimer};
 
-use super::arbiter::Arbiter;
+use super::arbiter::{AGAIN, Arbiter};
+use super::plain::plain;
 use super::seen::Seen;
 use super::{PlanArgs, RunArgs, file, show, site};
 use crate::cli::args::{Format, Global};
 use crate::cli::failure::{Code, Failure};
-use crate::cli::output::{document, line, remark};
+use crate::cli::follow::Interrupt;
+use crate::cli::output::{document, entry, line, remark};
 use crate::run::lock::{Lock, LockError};
 use crate::run::uid;
 
@@ -42,11 +44,11 @@ pub(super) fn rehearse(args: &PlanArgs) -> Result<Code, Failure> {
         std::fs::write(path, report.svg())
             .map_err(|error| Failure::while_doing(format_args!("writing {}", path.display()), &error))?;
     }
-    document(args.output, &report, || {
+    document(args.output, &report.plain()?, || {
         let note = if loaded.file.approved { "" } else { "\nThe plan is not approved: it will not run." };
         format!("{}\n{}{note}\n", report.told(), Truth::of(&world, driver.plan()))
     })?;
-    Ok(if driver.state().phase == Phase::Complete { Code::Done } else { Code::Pending })
+    Ok(show::code(driver.state()))
 }
 
 /// Carries a plan out, or only looks.
@@ -76,6 +78,7 @@ pub(super) async fn run(global: &Global, args: RunArgs) -> Result<Code, Failure>
             "--fast lives faster than the clock, and the run that the plan names under `cluster` does not; leave one out",
         ));
     }
+    let interrupt = if args.fast { None } else { Some(Interrupt::new()?) };
     dir.create()?;
     let _lock = Lock::take(&dir).map_err(|error| driven(name, error))?;
     clear_way(&dir, name, args.again)?;
@@ -92,16 +95,18 @@ pub(super) async fn run(global: &Global, args: RunArgs) -> Result<Code, Failure>
         stays: virtual_clock.is_none(),
         plan: args.plan.clone(),
         arbiter,
+        interrupt,
+        stopping: false,
     };
     let drive = live.drive(&mut driver, timer.as_ref());
-    match &virtual_clock {
-        Some(clock) => clock.run(drive).unwrap_or(Ok(()))?,
+    let stopped = match &virtual_clock {
+        Some(clock) => clock.run(drive).unwrap_or(Ok(None))?,
         None => drive.await?,
-    }
+    };
     let truth = Truth::of(&world, driver.plan());
     if args.output == Format::Table {
         line(format!("plan {}: {}\n{truth}", driver.plan().uid, driver.state().label()))?;
-        if !driver.state().is_over() {
+        if !driver.state().is_over() && virtual_clock.is_some() {
             remark(
                 "its simulated hosts lived as fast as they could and are gone with this process; leave --fast out to \
                  be able to answer",
@@ -109,19 +114,25 @@ pub(super) async fn run(global: &Global, args: RunArgs) -> Result<Code, Failure>
         }
     } else {
         let value = serde_json::json!({
-            "plan": driver.plan().uid, "phase": driver.state().label(), "over": driver.state().is_over(),
-            "simulated_hosts": truth,
+            "plan": driver.plan().uid, "label": driver.state().label(), "phase": driver.state().phase,
+            "recovery": driver.state().recovery.as_str(), "over": driver.state().is_over(), "simulated_hosts": truth,
         });
-        line(value.to_string())?;
+        entry(args.output, &value)?;
     }
-    Ok(match (&driver.state().recovery, driver.state().phase) {
-        (Recovery::Forward | Recovery::Resumed, Phase::Complete) => Code::Done,
-        _ => Code::Pending,
-    })
+    if let Some(Stopped { held }) = stopped {
+        let held =
+            held.map_or_else(String::new, |run| format!("run {run} goes on leaving its nodes alone; "));
+        remark(format!(
+            "stopped by a signal while {}, with no operation under way: nothing more is done. {held}{}",
+            driver.state().label(),
+            show::gone(&args.plan).trim_end()
+        ));
+    }
+    Ok(show::code(driver.state()))
 }
 
 /// A plan is driven already: what can be done about that. Ending its driver is no help.
-fn driven(name: &str, error: LockError) -> Failure {
+pub(super) fn driven(name: &str, error: LockError) -> Failure {
     match error {
         error @ (LockError::Failed(_) | LockError::Elsewhere(..)) => error.refusal(name),
         LockError::Held(holder) => {
@@ -185,7 +196,7 @@ async fn observe(
         None => driver.look().await,
     }
     let seen = Seen::of(&driver);
-    document(format, &seen, || seen.table())?;
+    document(format, &plain(&seen)?, || seen.table())?;
     Ok(Code::Done)
 }
 
@@ -233,6 +244,12 @@ impl fmt::Display for Truth {
     }
 }
 
+/// How a plan was left that is not over.
+struct Stopped {
+    /// The run that goes on leaving nodes alone.
+    held: Option<String>,
+}
+
 /// The run as it happens: steps to standard output, requests of other commands answered.
 struct Live {
     mailbox: SqlitePlanStore,
@@ -244,13 +261,26 @@ struct Live {
     plan: PathBuf,
     /// The run that leaves the plan's nodes alone.
     arbiter: Option<Arbiter>,
+    /// Ctrl-C and SIGTERM, where the plan lives as long as the clock says.
+    interrupt: Option<Interrupt>,
+    /// A signal came.
+    stopping: bool,
 }
 
 impl Live {
-    async fn drive(mut self, driver: &mut MaintenanceDriver, timer: &dyn Timer) -> Result<(), Failure> {
+    /// Until the plan is over, or a signal stops it.
+    async fn drive(
+        mut self,
+        driver: &mut MaintenanceDriver,
+        timer: &dyn Timer,
+    ) -> Result<Option<Stopped>, Failure> {
         let (mut last, mut asked) = (String::new(), None);
         loop {
-            let pass = driver.pass().await.map_err(failed)?;
+            let pass = match self.interrupt.as_mut() {
+                Some(interrupt) => whole(driver, interrupt, &mut self.stopping).await,
+                None => driver.pass().await,
+            };
+            let pass = pass.map_err(failed)?;
             let step = pass.step.to_string();
             if step != last || pass.outcome.is_some() {
                 self.print(driver, pass.at, &step, pass.outcome.as_deref())?;
@@ -261,20 +291,45 @@ impl Live {
                 line(show::question(driver.state(), &self.plan))?;
             }
             asked = open;
-            if let Some(arbiter) = &mut self.arbiter {
-                arbiter.follow(driver).await;
-            }
-            for (id, request) in self.mailbox.open_requests().map_err(|error| mail(&error))? {
-                let answer = self.serve(driver, request, timer.now()).await;
-                self.mailbox.answer(id, &answer).map_err(|error| mail(&error))?;
-            }
-            if driver.state().is_over() || (!self.stays && driver.is_settled()) {
-                return Ok(());
-            }
-            if pass.next > timer.now() {
-                timer.sleep_until(pass.next).await;
+            loop {
+                let heeded = match (&mut self.arbiter, &mut self.interrupt) {
+                    (Some(arbiter), Some(interrupt)) => interrupt.unless(arbiter.follow(driver)).await,
+                    (Some(arbiter), None) => Some(arbiter.follow(driver).await),
+                    (None, _) => Some(true),
+                };
+                self.stopping |= heeded.is_none();
+                let heeded = heeded == Some(true);
+                for (id, request) in self.mailbox.open_requests().map_err(|error| mail(&error))? {
+                    let answer = self.serve(driver, request, timer.now()).await;
+                    self.mailbox.answer(id, &answer).map_err(|error| mail(&error))?;
+                }
+                if driver.state().is_over() || (!self.stays && driver.is_settled()) {
+                    return Ok(None);
+                }
+                let until = if heeded { pass.next } else { timer.now() + AGAIN };
+                if self.stopping || self.sleep(timer, until).await {
+                    let held = self.arbiter.as_ref().and_then(|arbiter| arbiter.left_held(driver));
+                    return Ok(Some(Stopped { held }));
+                }
+                if heeded {
+                    break;
+                }
             }
         }
+    }
+
+    /// Waits, and says whether a signal came.
+    async fn sleep(&mut self, timer: &dyn Timer, until: SystemTime) -> bool {
+        let sleep = async {
+            if until > timer.now() {
+                timer.sleep_until(until).await;
+            }
+        };
+        let Some(interrupt) = &mut self.interrupt else {
+            sleep.await;
+            return false;
+        };
+        interrupt.unless(sleep).await.is_none()
     }
 
     async fn serve(
@@ -325,10 +380,28 @@ impl Live {
         }
         let value = serde_json::json!({
             "at_ms": u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-            "phase": label, "step": step, "outcome": outcome,
+            "label": label, "phase": driver.state().phase, "step": step, "outcome": outcome,
         });
-        line(value.to_string())
+        entry(self.format, &value)
     }
+}
+
+/// A pass, never broken off: a signal is noted, and counts once the operation under way has ended.
+async fn whole(
+    driver: &mut MaintenanceDriver,
+    interrupt: &mut Interrupt,
+    stopping: &mut bool,
+) -> Result<Pass, MaintenanceError> {
+    let pass = driver.pass();
+    tokio::pin!(pass);
+    tokio::select! {
+        biased;
+        done = &mut pass => return done,
+        () = interrupt.wait() => {}
+    }
+    *stopping = true;
+    remark("stopping once the operation under way has ended");
+    pass.await
 }
 
 fn mail(error: &PlanStoreError) -> Failure {

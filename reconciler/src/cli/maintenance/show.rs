@@ -9,6 +9,7 @@ use reconciler_core::maintenance::{Answer, BondFlipPlan, Escalation, Phase, Plan
 use reconciler_driver::maintenance::{LogLine, PlanStore as _};
 use serde::Serialize;
 
+use super::plain::plain;
 use super::{StatusArgs, file, site, timeline};
 use crate::cli::args::Global;
 use crate::cli::failure::{Code, Failure};
@@ -76,8 +77,9 @@ impl Report {
         Ok(report)
     }
 
-    fn code(&self) -> Code {
-        if self.over { Code::Done } else { Code::Pending }
+    /// As it is written for programs.
+    pub(super) fn plain(&self) -> Result<serde_json::Value, Failure> {
+        plain(self)
     }
 
     /// The picture of what happened.
@@ -128,13 +130,13 @@ pub(super) async fn status(global: &Global, args: &StatusArgs) -> Result<Code, F
         std::fs::write(path, report.svg())
             .map_err(|error| Failure::while_doing(format_args!("writing {}", path.display()), &error))?;
         remark(format!("the timeline is in {}", path.display()));
-        return Ok(report.code());
+        return Ok(code(&report.state));
     }
     if args.watch {
         return watch(&dir, &loaded.file.name, &args.plan).await;
     }
-    document(args.output, &report, || page(&report, &args.plan, args.timeline))?;
-    Ok(report.code())
+    document(args.output, &report.plain()?, || page(&report, &args.plan, args.timeline))?;
+    Ok(code(&report.state))
 }
 
 fn page(report: &Report, plan: &Path, whole: bool) -> String {
@@ -158,14 +160,23 @@ async fn watch(dir: &RunDir, name: &str, plan: &Path) -> Result<Code, Failure> {
             shown = now;
         }
         if report.over || report.question.is_some() || report.hosts_gone {
-            return Ok(report.code());
+            return Ok(code(&report.state));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
+/// How a plan's commands end: well only where the plan has reached its end. One that went back, or that a person took
+/// over, is over as well, and has not done what it was for.
+pub(super) fn code(state: &PlanState) -> Code {
+    match (&state.recovery, state.phase) {
+        (Recovery::Forward | Recovery::Resumed, Phase::Complete) if !state.handed_over => Code::Done,
+        _ => Code::Pending,
+    }
+}
+
 /// What is left of a plan whose simulated hosts are gone.
-fn gone(plan: &Path) -> String {
+pub(super) fn gone(plan: &Path) -> String {
     let plan = plan.display();
     format!(
         "its simulated hosts lived in the process that drove it and are gone: it cannot go on, and nothing can be \
