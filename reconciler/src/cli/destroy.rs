@@ -14,7 +14,7 @@ use super::drive::{Following, carry_out};
 use super::failure::{Code, Failure};
 use super::follow::{Ended, Interrupt, conclude};
 use super::orphans::in_use;
-use super::output::{confirm, line};
+use super::output::{confirm, line, remark};
 use crate::run::adopt::list;
 use crate::run::client::Client;
 use crate::run::dir::RunDir;
@@ -61,6 +61,13 @@ pub(super) async fn run(global: &Global, args: &Args) -> Result<Code, Failure> {
             remove(&dir).await?;
             line(format!("run {} is gone", dir.run()))?;
             Ok(Code::Done)
+        }
+        Ended::Interrupted => {
+            remark(format!(
+                "stopped removing run {}: what is left of its nodes lives on (`reconciler destroy` goes on with it)",
+                dir.run()
+            ));
+            Ok(Code::Pending)
         }
         other => conclude(other, dir.run(), args.following.timeout()),
     }

@@ -88,6 +88,28 @@ fn who_only_follows_says_that_the_other_drives_on() {
 }
 
 #[test]
+fn a_removal_that_is_interrupted_does_not_send_its_user_back_to_driving() {
+    let command = r#"[bash, -c, "trap '' TERM; while :; do sleep 0.1; done"]"#;
+    let lab = Lab::with(
+        &broken("stubborn", command, "    join: { within: 60s }\n")
+            .replace("      ready:", "      stop: { grace: 4s }\n      ready:"),
+    );
+    lab.ends(2, &["apply", "-q", "--timeout", "2s"]);
+    let mut removing = lab.background(&["destroy", "-y"]);
+    wait("the removal to begin", 20, || {
+        lab.try_status().is_some_and(|status| status["nodes"][0]["intent"] == "deleting")
+    });
+    assert_eq!(removing.terminate(), 2);
+    let said = removing.output();
+    assert!(
+        said.contains("stopped removing run stubborn") && said.contains("`reconciler destroy`"),
+        "{said}"
+    );
+    assert!(!said.contains("`reconciler run`"), "{said}");
+    lab.destroy();
+}
+
+#[test]
 fn an_edit_that_is_wrong_changes_nothing_and_is_said_loudly() {
     let lab = Lab::with(&web("steady", 2, ""));
     let run = lab.run();
