@@ -47,6 +47,7 @@ pub(crate) fn document<T: Serialize>(
 }
 
 /// Writes one of many values that follow each other: a line of JSON, or a YAML document of its own.
+#[cfg(feature = "host-fake")]
 pub(crate) fn entry(format: Format, value: &serde_json::Value) -> Result<(), Failure> {
     match format {
         Format::Table | Format::Json => line(value.to_string()),

@@ -288,6 +288,7 @@ impl Live {
     }
 
     /// The same for a run that nobody drives. Says whether there is one.
+    #[cfg(feature = "host-fake")]
     pub(crate) fn heed_plans_offline(dir: &RunDir) -> Result<bool, Failure> {
         if !dir.has_store()? {
             return Ok(false);

@@ -4,9 +4,7 @@
 //! now and then.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use executor_api::LogicalNodeId;
@@ -51,14 +49,16 @@ pub(crate) enum Change {
 }
 
 impl Link {
-    /// Where it is kept.
-    fn path(plan: &RunDir) -> PathBuf {
-        plan.path().join("cluster.json")
-    }
+    /// The file in a plan's directory in which it is kept.
+    const FILE: &str = "cluster.json";
 
     /// Puts a plan's link in place, or removes it where the plan names no run.
+    #[cfg(feature = "host-fake")]
     pub(crate) fn keep(link: Option<&Self>, plan: &RunDir) -> Result<(), Failure> {
-        let path = Self::path(plan);
+        use std::fs::File;
+        use std::io::Write as _;
+
+        let path = plan.path().join(Self::FILE);
         let doing = format!("writing {}", path.display());
         let failed = |error: std::io::Error| Failure::while_doing(&doing, &error);
         let Some(link) = link else {
@@ -78,7 +78,7 @@ impl Link {
 
     /// A plan's link, if it has one.
     pub(crate) fn of(plan: &Path) -> Result<Option<Self>, Failure> {
-        let path = plan.join("cluster.json");
+        let path = plan.join(Self::FILE);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
