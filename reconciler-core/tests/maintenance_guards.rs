@@ -180,6 +180,43 @@ fn a_lost_lock_halts_and_a_vanished_hold_asks_a_person() {
 }
 
 #[test]
+fn what_did_not_leave_in_time_is_no_lost_lease_and_no_try_and_leaves_after_another_look() {
+    let not_sent = |run: &mut Run| {
+        let step = run.decide();
+        let Ok(Applied::Send { effect, .. }) = apply(&run.plan, &mut run.state, &step, at(run.now)) else {
+            panic!("nothing was sent: {step}");
+        };
+        let looked = run.observed();
+        run.now += 60;
+        let reason = "the last look was 60 s ago".to_owned();
+        run.fold(PlanObservation::NotSent { id: effect.id(), reason });
+        assert_eq!((run.state.pending.as_ref(), run.state.lease_lost.as_ref()), (None, None));
+        assert!(
+            matches!(run.decide_on(&looked).act, Act::Wait { .. }),
+            "what was read before counts no more"
+        );
+        step.to_string()
+    };
+    let mut run = Run::new(go_on());
+    run.until("enter FlipNode1");
+    let step = not_sent(&mut run);
+    assert_eq!(run.pass().to_string(), step);
+
+    // A settling that never left is no try of it.
+    run.until("enter FlipNode2");
+    let step = run.decide();
+    let Ok(Applied::Send { effect, .. }) = apply(&run.plan, &mut run.state, &step, at(run.now)) else {
+        panic!("nothing was sent: {step}");
+    };
+    run.fold(PlanObservation::Lost { id: effect.id() });
+    for _ in 0..10 {
+        assert!(not_sent(&mut run).starts_with("send settle "));
+    }
+    run.finish();
+    assert_eq!(run.state.phase, Phase::Complete);
+}
+
+#[test]
 fn no_step_forward_while_a_machine_may_move() {
     let place = "save v1";
     let migration = |phase: MigrationPhase| MigrationReading {

@@ -32,6 +32,14 @@ impl Seat {
         &self.name
     }
 
+    /// Its next operation leaves it now, all checks done, although the call is made later: for whoever puts an operator
+    /// to sleep in between. What it looked at is judged as of now.
+    pub fn sets_out(&self) {
+        self.world.enter(|state| {
+            state.set_out.insert(self.name.clone(), state.now);
+        });
+    }
+
     /// The world that it looks at.
     pub fn world(&self) -> &HostWorld {
         &self.world
@@ -56,7 +64,7 @@ impl Seat {
         deadline: SystemTime,
     ) -> Result<HostReport, HostError> {
         let fault = self.arrive_with(call, &operation);
-        let known = self.world.enter(|state| state.known.get(&self.name).cloned().unwrap_or_default());
+        let known = self.world.enter(|state| state.knowledge(&self.name));
         self.lost_on_the_way(fault, &operation, &known, deadline).await?;
         let mut begun = false;
         loop {

@@ -7,7 +7,7 @@ use executor_api::host::{HostErrorKind, HostFailure, HostOperationId, HostReport
 use serde::{Deserialize, Serialize};
 
 use crate::maintenance::plan::BondFlipPlan;
-use crate::maintenance::state::{EndedOperation, Person, PlanState};
+use crate::maintenance::state::{EndedOperation, PendingOperation, Person, PlanState};
 use crate::maintenance::step::Effect;
 
 /// What an effect achieved, by its own account.
@@ -39,6 +39,14 @@ pub enum PlanObservation {
     Lost {
         /// Which one.
         id: HostOperationId,
+    },
+    /// The effect was recorded and has not left: what was read before it is no ground to act on any more, or its own
+    /// deadline has passed.
+    NotSent {
+        /// Which effect.
+        id: HostOperationId,
+        /// Why.
+        reason: String,
     },
     /// The lease could not be renewed right before an effect. The effect was not sent.
     RenewalFailed {
@@ -84,7 +92,28 @@ pub fn fold(plan: &BondFlipPlan, state: &mut PlanState, fact: PlanObservation, n
             let message = "its call was given up or lost".to_owned();
             (id, Err(HostFailure { kind: HostErrorKind::Ambiguous, message }))
         }
-        PlanObservation::RenewalFailed { id, reason } => return not_sent(state, id, reason, now),
+        PlanObservation::NotSent { id, .. } => {
+            return match not_sent(state, id, now) {
+                Some(pending) => {
+                    // What has not left settles nothing, and costs no try of it.
+                    if matches!(pending.effect, Effect::Settle { .. }) && !pending.effect.raises_fence() {
+                        state.settles = state.settles.saturating_sub(1);
+                    }
+                    Folded::Applied
+                }
+                None => stale(state, id),
+            };
+        }
+        PlanObservation::RenewalFailed { id, reason } => {
+            // The lease is another's, as far as can be told.
+            return match not_sent(state, id, now) {
+                Some(_) => {
+                    state.lease_lost = Some(reason);
+                    Folded::Applied
+                }
+                None => stale(state, id),
+            };
+        }
         PlanObservation::Approved(person) => {
             if state.approval.is_some() {
                 return Folded::Dropped(Dropped::Repeated);
@@ -120,14 +149,11 @@ fn stale(state: &PlanState, reported: HostOperationId) -> Folded {
     Folded::Dropped(Dropped::StaleOperation { reported, pending })
 }
 
-/// The effect never left. The lease is another's, as far as can be told.
-fn not_sent(state: &mut PlanState, id: HostOperationId, reason: String, now: SystemTime) -> Folded {
-    if state.pending.take_if(|pending| pending.effect.id() == id).is_none() {
-        return stale(state, id);
-    }
+/// The effect never left: nothing is under way, and everything is read anew.
+fn not_sent(state: &mut PlanState, id: HostOperationId, now: SystemTime) -> Option<PendingOperation> {
+    let pending = state.pending.take_if(|pending| pending.effect.id() == id)?;
     state.fresh_from = now;
-    state.lease_lost = Some(reason);
-    Folded::Applied
+    Some(pending)
 }
 
 fn ended(

@@ -1,4 +1,4 @@
-//! A foreign future that can neither panic its poller nor run past its deadline. Needs no runtime.
+//! A foreign future that can neither panic its poller, nor begin or run past its deadline. Needs no runtime.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,20 +42,28 @@ impl<T> Ended<Result<T, ExecutorError>> {
 pub(crate) struct Contained<T> {
     inner: Option<Boxed<T>>,
     deadline: Option<Boxed<()>>,
+    begun: bool,
 }
 
-/// Contains a future. At the deadline it is dropped before anything is said.
+/// Contains a future. At the deadline it is dropped before anything is said; an answer that is there by then counts.
+/// One that was never polled before its deadline never is.
 pub(crate) fn contained<T>(
     inner: impl Future<Output = T> + Send + 'static,
     deadline: Option<Boxed<()>>,
 ) -> Contained<T> {
-    Contained { inner: Some(Box::pin(inner)), deadline }
+    Contained { inner: Some(Box::pin(inner)), deadline, begun: false }
 }
 
 impl<T> Future for Contained<T> {
     type Output = Ended<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended<T>> {
+        if self.inner.is_none() {
+            return Poll::Pending;
+        }
+        if !std::mem::replace(&mut self.begun, true) && self.is_due(cx) {
+            return self.give_up();
+        }
         let Some(inner) = self.inner.as_mut() else {
             return Poll::Pending;
         };
@@ -73,14 +81,19 @@ impl<T> Future for Contained<T> {
             }
             Ok(Poll::Pending) => {}
         }
-        match self.deadline.as_mut().map(|deadline| deadline.as_mut().poll(cx)) {
-            Some(Poll::Ready(())) => {
-                let inner = self.inner.take();
-                let _ = catch_unwind(AssertUnwindSafe(|| drop(inner)));
-                Poll::Ready(Ended::GaveUp)
-            }
-            Some(Poll::Pending) | None => Poll::Pending,
-        }
+        if self.is_due(cx) { self.give_up() } else { Poll::Pending }
+    }
+}
+
+impl<T> Contained<T> {
+    fn is_due(&mut self, cx: &mut Context<'_>) -> bool {
+        self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready())
+    }
+
+    fn give_up(&mut self) -> Poll<Ended<T>> {
+        let inner = self.inner.take();
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(inner)));
+        Poll::Ready(Ended::GaveUp)
     }
 }
 
@@ -105,10 +118,35 @@ mod tests {
         assert_eq!(message, "oh no");
     }
 
+    /// Pending so many times, then ready.
+    fn after<T: Send + 'static>(mut times: u32, value: T) -> impl Future<Output = T> + Send + 'static {
+        let mut value = Some(value);
+        std::future::poll_fn(move |_| match times.checked_sub(1) {
+            Some(fewer) => {
+                times = fewer;
+                Poll::Pending
+            }
+            None => value.take().map_or(Poll::Pending, Poll::Ready),
+        })
+    }
+
     #[test]
     fn at_the_deadline_the_answer_still_counts_if_it_is_there() {
-        let due = || Some(Box::pin(std::future::ready(())) as Boxed<()>);
-        assert!(matches!(once(contained(async { 7 }, due())), Poll::Ready(Ended::Returned(7))));
-        assert!(matches!(once(contained(std::future::pending::<()>(), due())), Poll::Ready(Ended::GaveUp)));
+        let due_next = || Some(Box::pin(after(1, ())) as Boxed<()>);
+        let mut call = contained(after(1, 7), Some(Box::pin(after(2, ())) as Boxed<()>));
+        let mut twice = || Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(twice().is_pending());
+        assert!(matches!(twice(), Poll::Ready(Ended::Returned(7))));
+        assert!(matches!(
+            once(contained(std::future::pending::<()>(), due_next())),
+            Poll::Ready(Ended::GaveUp)
+        ));
+    }
+
+    #[test]
+    fn a_call_whose_deadline_has_passed_does_not_begin() {
+        let due = Some(Box::pin(std::future::ready(())) as Boxed<()>);
+        let call = contained(async { panic!("it began") }, due);
+        assert!(matches!(once::<()>(call), Poll::Ready(Ended::GaveUp)));
     }
 }

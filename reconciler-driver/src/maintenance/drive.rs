@@ -14,7 +14,7 @@ use reconciler_core::maintenance::{
 use super::hands::Hands;
 use super::keeper::Keeper;
 use super::look::look;
-use super::send::send;
+use super::send::{Terms, send};
 use super::store::{LogLine, PlanRecord, PlanStore, PlanStoreError};
 
 /// How often the world is looked at while there is nothing to do.
@@ -181,6 +181,7 @@ impl MaintenanceDriver {
     /// One pass.
     pub async fn pass(&mut self) -> Result<Pass, MaintenanceError> {
         self.keep_lease().await;
+        let looked = self.hands.timer.now();
         self.look().await;
         let now = self.hands.timer.now();
         let PlanRecord { plan, state, .. } = &mut self.record;
@@ -198,7 +199,8 @@ impl MaintenanceDriver {
                 self.commit(step.to_string())?;
                 let lease = self.lease();
                 let plan = self.record.plan.clone();
-                let fact = send(&self.hands, &mut self.keeper, &plan, &effect, lease, deadline).await;
+                let terms = Terms { looked, deadline, lease };
+                let fact = send(&self.hands, &mut self.keeper, &plan, &effect, terms).await;
                 let words = told(&fact);
                 self.fold(fact, format!("{}: {words}", effect.id()))?;
                 outcome = Some(words);
@@ -346,6 +348,7 @@ fn told(fact: &PlanObservation) -> String {
             format!("{}: {}", failure.kind, failure.message)
         }
         PlanObservation::Lost { .. } => "no answer by its deadline".to_owned(),
+        PlanObservation::NotSent { reason, .. } => format!("not sent: {reason}"),
         PlanObservation::RenewalFailed { reason, .. } => {
             format!("not sent, the lease was not renewed: {reason}")
         }

@@ -1,5 +1,5 @@
-//! Carries one recorded effect out: renews first, keeps the lease alive meanwhile, and comes back by the deadline
-//! with what is to be folded.
+//! Carries one recorded effect out: renews first, looks at the clock once more, keeps the lease alive meanwhile, and
+//! comes back by the deadline with what is to be folded.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,14 +17,37 @@ const GRACE: Duration = Duration::from_secs(5);
 
 type Outcome = Result<EffectDone, HostFailure>;
 
+/// On what an effect may leave.
+pub(super) struct Terms {
+    /// When the look began that it rests on.
+    pub(super) looked: SystemTime,
+    /// When it is given up.
+    pub(super) deadline: SystemTime,
+    /// The lease as it was read.
+    pub(super) lease: Option<LeaseRecord>,
+}
+
+impl Terms {
+    /// Why it may not leave any more: storing the record and renewing the lease may have taken any time.
+    fn lapsed(&self, plan: &BondFlipPlan, now: SystemTime) -> Option<String> {
+        if now >= self.deadline {
+            return Some("its deadline has passed".to_owned());
+        }
+        let oldest = self.looked.checked_add(plan.pace.evidence_max_age);
+        oldest.is_some_and(|oldest| now > oldest).then(|| {
+            let age = now.duration_since(self.looked).unwrap_or_default();
+            format!("the last look was {} s ago, and is no ground to act on", age.as_secs())
+        })
+    }
+}
+
 /// Sends, or finds that it must not.
 pub(super) async fn send(
     hands: &Hands,
     keeper: &mut Keeper,
     plan: &BondFlipPlan,
     effect: &Effect,
-    lease: Option<LeaseRecord>,
-    deadline: SystemTime,
+    terms: Terms,
 ) -> PlanObservation {
     let id = effect.id();
     if let Some(fence) = fence(effect)
@@ -32,6 +55,10 @@ pub(super) async fn send(
     {
         return PlanObservation::RenewalFailed { id, reason };
     }
+    if let Some(reason) = terms.lapsed(plan, hands.timer.now()) {
+        return PlanObservation::NotSent { id, reason };
+    }
+    let Terms { deadline, lease, .. } = terms;
     let call = carry(hands.clone(), plan.clone(), keeper.me.clone(), effect.clone(), lease, deadline);
     let end = deadline.checked_add(GRACE).unwrap_or(deadline);
     let mut call = std::pin::pin!(contained(call, Some(hands.timer.sleep_until(end))));

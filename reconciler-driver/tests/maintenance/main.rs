@@ -11,6 +11,7 @@ mod links;
 mod operators;
 mod replies;
 mod sleeper;
+mod stalls;
 mod stores;
 mod storms;
 mod traps;

@@ -49,6 +49,7 @@ impl Sleeper {
         }
         if sleeps.after == 0 {
             sleeps.until = Some(self.timer.now() + sleeps.lasts);
+            self.seat.sets_out();
             return true;
         }
         sleeps.after -= 1;

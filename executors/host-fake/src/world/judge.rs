@@ -1,7 +1,9 @@
 //! What callers must not bring about, judged on the truth at the moment it happens. A caller is excused when the
-//! world moved after the caller's last look: nobody could have known.
+//! world moved after the caller's last look: nobody could have known. That goes for a look that was new enough to act
+//! on when the call left, and for no older one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
 
 use executor_api::host::{
     ConnectionState, DiskState, EvictionSetting, GateToken, HostAction, HostName, HostOperation,
@@ -26,18 +28,54 @@ pub(crate) enum Subject {
 }
 
 /// When a caller last looked at what.
-pub(crate) type Known = BTreeMap<Subject, u64>;
+pub(crate) type Known = BTreeMap<Subject, Glance>;
+
+/// One look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glance {
+    /// Its place among all that happened.
+    pub(crate) order: u64,
+    at: SystemTime,
+}
+
+/// For how long a look is one to act on: as long as plans take evidence for such, unless they say otherwise.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// The same for a probe of the link: from its end to the stamp of the gates, and from there to the last connect.
+const PROBE: Duration = Duration::from_mins(1);
+
+impl Glance {
+    /// Its age, and up to which it is one to act on.
+    pub(crate) fn age(&self, subject: &Subject, now: SystemTime) -> (Duration, Duration) {
+        let counts = match subject {
+            Subject::Link => PROBE,
+            Subject::Storage(_) | Subject::Bond(_) | Subject::Pods(_) | Subject::Vms => LOOK,
+        };
+        (now.duration_since(self.at).unwrap_or_default(), counts)
+    }
+}
 
 impl State {
     /// A caller looked.
     pub(crate) fn knows(&mut self, seat: &str, subject: Subject) {
-        let at = self.next();
-        self.known.entry(seat.to_owned()).or_default().insert(subject, at);
+        let glance = Glance { order: self.next(), at: self.now };
+        self.known.entry(seat.to_owned()).or_default().insert(subject, glance);
+    }
+
+    /// What a caller knows whose call leaves now, or left before it fell asleep.
+    pub(crate) fn knowledge(&mut self, seat: &str) -> Known {
+        let left = self.set_out.remove(seat).unwrap_or(self.now);
+        let known = self.known.get(seat).cloned().unwrap_or_default();
+        let counts = |subject: &Subject, glance: &Glance| {
+            let (age, counts) = glance.age(subject, left);
+            age <= counts
+        };
+        known.into_iter().filter(|(subject, glance)| counts(subject, glance)).collect()
     }
 
     fn excused(&self, known: &Known, subjects: &[Subject]) -> bool {
         subjects.iter().any(|subject| match (self.moved.get(subject), known.get(subject)) {
-            (Some(moved), Some(known)) => moved > known,
+            (Some(moved), Some(known)) => *moved > known.order,
             (Some(_) | None, None) | (None, Some(_)) => false,
         })
     }

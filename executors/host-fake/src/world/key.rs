@@ -68,7 +68,7 @@ impl Seat {
     }
 
     fn post(&self, operation: Operation) -> Letter {
-        let known = self.world().enter(|state| state.known.get(self.name()).cloned().unwrap_or_default());
+        let known = self.world().enter(|state| state.knowledge(self.name()));
         Letter { operation, seat: self.name().to_owned(), known }
     }
 }
@@ -267,12 +267,20 @@ impl State {
             moved
                 .map(|(subject, moved)| {
                     let known = known.and_then(|known| known.get(subject));
-                    (subject.clone(), known.is_some_and(|known| moved > known))
+                    (subject.clone(), known.is_some_and(|known| *moved > known.order))
                 })
                 .collect()
         };
         for name in naming.operators {
-            behind(self.known.get(*name)).hash(hash);
+            let known = self.known.get(*name);
+            let behind = behind(known);
+            // Only who is behind is ever excused, and only for so long.
+            for (subject, _) in behind.iter().filter(|(_, behind)| *behind) {
+                let age =
+                    known.and_then(|known| known.get(subject)).map(|known| known.age(subject, self.now));
+                age.map(|(age, counts)| age.min(counts + Duration::from_secs(1))).hash(hash);
+            }
+            behind.hash(hash);
         }
         for letter in naming.letters {
             (letter.words(), rank(naming, letter.fence()), behind(Some(&letter.known))).hash(hash);

@@ -139,7 +139,7 @@ impl State {
         // What moved after the caller's last look it could not know of, whether that was before the operation began or
         // later.
         let looks = known.iter().filter(|(subject, _)| matches!(subject, Subject::Storage(_)));
-        let since = looks.map(|(_, looked)| *looked).min().unwrap_or_else(|| self.next());
+        let since = looks.map(|(_, looked)| looked.order).min().unwrap_or_else(|| self.next());
         self.after(takes, Due::Ends { operation: operation.clone(), seat: seat.to_owned(), fault, since });
     }
 

@@ -195,6 +195,8 @@ pub(crate) struct State {
     /// The highest fence under which anything was changed.
     pub(crate) acted: Option<FenceValue>,
     pub(crate) known: BTreeMap<String, Known>,
+    /// When a caller's next call left it, where that is before the call is made.
+    pub(crate) set_out: BTreeMap<String, SystemTime>,
     /// When the world last changed something by itself.
     pub(crate) moved: BTreeMap<Subject, u64>,
     due: BTreeMap<(SystemTime, u64), Due>,
@@ -243,6 +245,7 @@ impl State {
             breaches: Vec::new(),
             acted: None,
             known: BTreeMap::new(),
+            set_out: BTreeMap::new(),
             moved: BTreeMap::new(),
             due: BTreeMap::new(),
             sequence: 0,

@@ -1,6 +1,6 @@
 //! Bonds: a whole flip, and every way in which one is not whole. (H20, H27)
 
-use executor_api::host::{BondMode, HostErrorKind, MiiStatus};
+use executor_api::host::{BondMode, HostErrorKind, MiiStatus, StorageProbe};
 use executor_host_fake::{BreachKind, CallKind, Fault, Incident, Rule, WorldSpec};
 
 use crate::support::*;
@@ -202,5 +202,25 @@ fn flips_done_wrong_are_breaches() {
         BreachKind::UnpinnedDuringHostChange,
     ] {
         assert!(kinds.contains(&kind), "{kind:?} is not among {kinds:?}");
+    }
+}
+
+#[test]
+fn a_look_excuses_what_comes_after_it_only_while_it_is_new_enough_to_act_on() {
+    for (age, breaches) in [(8, vec![]), (12, vec![BreachKind::FlippedUndrained])] {
+        let mut bench = Bench::pair();
+        bench.operator.prepare();
+        bench.operator.storage(&w1());
+        let looked = bench.operator.wait(StorageProbe::satellite(&bench.operator.seat, &w1())).unwrap();
+        assert!(looked.pods.unwrap().is_empty());
+        let flip = bench.operator.flip(&w1(), BondMode::BalanceRr);
+        bench.befall(&Incident::PodReturns { host: w1() });
+        bench.pass(secs(age));
+        bench.operator.storage(&w1());
+        bench.operator.apply(&flip).unwrap();
+        assert!(bench.all_breaches().contains(&BreachKind::FlippedUndrained));
+        let mut found = bench.breaches();
+        found.retain(|kind| *kind == BreachKind::FlippedUndrained);
+        assert_eq!(found, breaches, "{age} s after the look");
     }
 }
