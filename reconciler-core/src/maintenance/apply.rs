@@ -244,6 +244,7 @@ fn change(
                 void_gates(state);
             }
             state.recovery = Recovery::Rollback(*part);
+            state.going_back = true;
             begin_try(plan, state, now);
         }
         Move::ReconnectLater { at } => {
@@ -305,10 +306,14 @@ fn take_reply(plan: &BondFlipPlan, state: &mut PlanState, reply: &Reply, by: &Pe
     match reply.answer {
         Answer::LookAgain => state.recovery = Recovery::Halted(replied),
         Answer::RetryStep => {
+            state.going_back = false;
             state.retries_granted = state.retries_granted.saturating_add(1);
             state.recovery = Recovery::Dwell { until: now, reason: replied };
         }
-        Answer::RollBack => state.recovery = Recovery::Dwell { until: now, reason: replied },
+        Answer::RollBack => {
+            state.going_back = true;
+            state.recovery = Recovery::Dwell { until: now, reason: replied };
+        }
         Answer::HandOver => state.handed_over = true,
     }
 }

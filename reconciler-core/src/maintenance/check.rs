@@ -10,7 +10,7 @@ pub fn violations(plan: &BondFlipPlan, state: &PlanState) -> Vec<&'static str> {
     let past = |phase: Phase| state.phase > phase;
     let flipped =
         |which: usize| state.verified_bonds.get(&plan.nodes[which]).is_some_and(|bond| bond.mode == plan.to);
-    let forward = matches!(state.recovery, Recovery::Forward | Recovery::Resumed);
+    let forward = matches!(state.recovery, Recovery::Forward | Recovery::Retry | Recovery::Resumed);
     let cap = plan.pace.retry_cap.saturating_add(state.retries_granted);
     let pending_fits = state
         .pending
@@ -51,6 +51,7 @@ pub fn violations(plan: &BondFlipPlan, state: &PlanState) -> Vec<&'static str> {
             !(forward && past(Phase::FlipNode2)) || (flipped(0) && flipped(1)),
             "past the flips without both verified",
         ),
+        (!(forward && state.going_back), "forward again from the way back"),
         (
             state.phase != Phase::ReleaseLock || state.restore_proof.is_some(),
             "machines let go without a proof",

@@ -170,21 +170,13 @@ pub(crate) fn frozen(look: Look<'_>, open: &Escalation) -> Step {
 }
 
 /// What may be answered. Going forward or back is not offered where copies have diverged: both end in a
-/// reconnect, and a person has to settle first which copy counts.
+/// reconnect, and a person has to settle first which copy counts. On the way back there is no step to try again, however
+/// often the question is asked anew.
 fn offered(look: Look<'_>, reason: &HaltReason) -> BTreeSet<Answer> {
     let mut answers = BTreeSet::from([Answer::LookAgain, Answer::HandOver]);
     if !diverged(reason) {
-        match look.state.recovery {
-            Recovery::Rollback(_) => {}
-            Recovery::Forward
-            | Recovery::Halted(_)
-            | Recovery::Dwell { .. }
-            | Recovery::Retry
-            | Recovery::Resumed
-            | Recovery::RevertedSafe
-            | Recovery::Escalated => {
-                answers.insert(Answer::RetryStep);
-            }
+        if !look.state.going_back {
+            answers.insert(Answer::RetryStep);
         }
         if look.state.phase < Phase::RestoreMigration {
             answers.insert(Answer::RollBack);

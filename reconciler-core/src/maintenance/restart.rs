@@ -1,15 +1,21 @@
 //! Takes a stored state up in another process, whose clock may show less than the one that wrote it. No wait is longer
 //! than its configured maximum from now on; what was read or stamped in what is now the future vouches for nothing.
-//! Counters stay as they are.
+//! Counters stay as they are. A record of an earlier program that did not note the way back is read by what shows it.
 
 use std::time::SystemTime;
 
+use crate::maintenance::escalation::Answer;
 use crate::maintenance::plan::BondFlipPlan;
 use crate::maintenance::state::{PlanState, Recovery};
 use crate::maintenance::verdict::Proof;
 
 /// Brings the stored times in line with the clock of a new process.
 pub fn restarted(plan: &BondFlipPlan, state: &mut PlanState, now: SystemTime) {
+    // Only the way back asks a question that offers the way back and no other try.
+    let asked_there = state.escalation.as_ref().is_some_and(|open| {
+        open.answers.contains(&Answer::RollBack) && !open.answers.contains(&Answer::RetryStep)
+    });
+    state.going_back |= asked_there || matches!(state.recovery, Recovery::Rollback(_));
     let pace = &plan.pace;
     let within = |at: SystemTime, longest| now.checked_add(longest).map_or(at, |last| at.min(last));
     // Nothing that another process read counts.

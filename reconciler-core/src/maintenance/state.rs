@@ -308,6 +308,9 @@ pub struct PlanState {
     pub replies: Vec<Recorded>,
     /// Somebody asked for the way back.
     pub abort: Option<Person>,
+    /// On the way back, whatever halts it: no phase is tried again.
+    #[serde(default)]
+    pub going_back: bool,
     /// A person took the cluster over: only the lock is left to give up.
     pub handed_over: bool,
 }
@@ -358,6 +361,7 @@ impl PlanState {
             escalation: None,
             replies: Vec::new(),
             abort: None,
+            going_back: false,
             handed_over: false,
         }
     }

@@ -137,6 +137,7 @@ impl Model {
         (newest.map(|at| at >= self.now()), state.release_proof.is_some()).hash(hash);
         (state.retries, state.retries_granted, state.settles, state.abort.is_some(), state.handed_over)
             .hash(hash);
+        state.going_back.hash(hash);
         self.feed_effects(naming, hash);
         self.until(Some(state.settle_until)).hash(hash);
         if let Some(open) = &state.escalation {

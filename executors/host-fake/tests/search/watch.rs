@@ -181,7 +181,7 @@ pub(crate) fn violation(what: &str) -> String {
         "more tries than the cap allows" => "R3",
         "reconnected what was never taken apart" => "M7",
         "past the pins without recorded places" => "M3",
-        "a bond was changed before it was saved" => "R4",
+        "a bond was changed before it was saved" | "forward again from the way back" => "R4",
         "machines let go without a proof" | "complete without the second proof" => "M5",
         "over with an operation pending" => "R6",
         "frozen without a question" => "R7",

@@ -310,6 +310,10 @@ fn flip(look: Look<'_>, which: usize, next: Phase) -> Next {
     };
     let node = &targets[which];
     others_whole(look, node)?;
+    if which == 1 {
+        // Turned back meanwhile, or never turned: the second one would be turned alone.
+        require(look, "bond gate", bond::turned(look, &targets[0]), OnNo::Halt)?;
+    }
     match turn(look, node, &look.plan.to)? {
         Some(step) => Ok(step),
         None => Ok(enter(next, &format!("{node} verified {}", look.plan.to))),

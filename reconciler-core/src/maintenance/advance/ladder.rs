@@ -79,7 +79,7 @@ pub(crate) fn after(look: Look<'_>, until: SystemTime, reason: &HaltReason) -> N
     let tries = state.retries.saturating_add(1);
     let cap = look.plan.pace.retry_cap.saturating_add(state.retries_granted);
     let overdue = state.io_suspended_until.is_some_and(|until| until <= look.now);
-    let forward = state.abort.is_none() && !overdue && worth_another_try(reason);
+    let forward = state.abort.is_none() && !state.going_back && !overdue && worth_another_try(reason);
     if forward && tries < cap {
         return Ok(Step::go(Move::Retry, format!("try {} of {cap}", tries.saturating_add(1))));
     }

@@ -43,6 +43,16 @@ pub fn as_verified<'n>(look: Look<'_>, nodes: impl IntoIterator<Item = &'n HostN
     gathering.verdict("bond gate")
 }
 
+/// This host's bond is in the mode that the plan leads to, and kept everything else.
+pub fn turned(look: Look<'_>, node: &HostName) -> Verdict {
+    let mut gathering = Gathering::new(look);
+    let evidence = look.observed.bonds.get(node);
+    if let Some(reading) = gathering.take_host(Subject::Bond, node, evidence) {
+        gathering.extend(reached(look, node, reading, &look.plan.to));
+    }
+    gathering.verdict("bond gate")
+}
+
 /// Both bonds are as verified, sound in this mode, and alike in everything that the link depends on.
 pub fn symmetric(look: Look<'_>, mode: &BondMode) -> Verdict {
     let mut gathering = Gathering::new(look);
