@@ -142,3 +142,84 @@ fn a_record_of_before_the_way_back_was_noted_is_read_by_what_shows_it() {
     assert!(older(&on_it));
     assert!(!older(&asked()));
 }
+
+/// On the way back one resource is together and busy, so that its sync gate defers; the other is to be connected.
+fn busy_on_the_way_back() -> Run {
+    let mut run = Run::new(IoPolicy::Continue);
+    run.until("send w2: disconnect r1");
+    run.fold(PlanObservation::AbortRequested(person("ann")));
+    run.until("roll back: reconnect");
+    run
+}
+
+#[test]
+fn what_is_waited_for_comes_before_the_probes() {
+    let mut run = busy_on_the_way_back();
+    run.world.peer_volume_mut("w1", "r2").pending = Some(5);
+    for _ in 0..20 {
+        run.now += 3600;
+        let step = run.pass();
+        assert!(matches!(step.act, Act::Wait { .. }), "{step}");
+    }
+    assert!(run.state.probes.is_empty());
+    run.world.peer_volume_mut("w1", "r2").pending = Some(0);
+    goes_back(&mut run);
+}
+
+#[test]
+fn no_probe_vouches_for_longer_than_a_gate() {
+    let mut run = busy_on_the_way_back();
+    run.until("send w2: probe");
+    let most = run.plan.pace.gate_max_age.as_secs();
+    let mut fresh = run.clone();
+    fresh.now += most - 3;
+    fresh.until("stamp gates");
+    // After both probes it cannot be decided for a while.
+    run.world.peer_volume_mut("w1", "r2").pending = Some(5);
+    for _ in 0..5 {
+        run.now += 20;
+        run.pass();
+    }
+    run.world.peer_volume_mut("w1", "r2").pending = Some(0);
+    run.pass();
+    expect!["reconnect later (the link was probed 107 s ago, which is too long)"]
+        .assert_eq(&run.last_steps(1));
+    let steps = run.steps.len();
+    run.until("stamp gates");
+    assert_eq!(run.steps[steps..].iter().filter(|step| step.contains("probe")).count(), 2);
+    goes_back(&mut run);
+
+    // Forward a resume probes once: a probe that grew old is a halt, and a try.
+    let mut run = Run::new(IoPolicy::Continue);
+    run.until("send w2: probe");
+    run.now += most;
+    run.until("halt");
+    expect!["halt (connectivity gate: the link was probed 32 s ago, which is too long)"]
+        .assert_eq(&run.last_steps(1));
+    run.finish();
+    assert_eq!((run.state.phase, run.state.retries), (Phase::Complete, 1));
+}
+
+#[test]
+fn a_probe_whose_answer_was_lost_counts_from_when_it_was_sent() {
+    let mut run = Run::new(IoPolicy::Continue);
+    run.until("stamp gates");
+    let probe = run.state.probes[1].clone();
+    let mut run = Run::new(IoPolicy::Continue);
+    run.until("send w1: probe");
+    let step = run.decide();
+    let Ok(Applied::Send { effect, .. }) = apply(&run.plan, &mut run.state, &step, at(run.now)) else {
+        panic!("nothing was sent: {step}");
+    };
+    run.now += 120;
+    run.fold(PlanObservation::Lost { id: effect.id() });
+    let step = run.decide();
+    let Ok(Applied::Send { effect, .. }) = apply(&run.plan, &mut run.state, &step, at(run.now)) else {
+        panic!("nothing was sent: {step}");
+    };
+    let done = EffectDone::Settled(Settled::Done(HostReport::Probed(probe)));
+    run.fold(PlanObservation::Ended { id: effect.id(), outcome: Ok(done) });
+    run.pass();
+    expect!["halt (connectivity gate: the link was probed 121 s ago, which is too long)"]
+        .assert_eq(&run.last_steps(1));
+}

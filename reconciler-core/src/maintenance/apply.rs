@@ -104,7 +104,7 @@ pub fn apply(
             state.recovery = Recovery::Escalated;
             state.escalations = escalation.sequence;
             state.escalation = Some(escalation.clone());
-            state.token = None;
+            void_gates(state);
             Ok(Applied::Changed)
         }
         Act::Move(step) => {
@@ -125,8 +125,7 @@ fn thawed(state: &PlanState) -> Result<(), StepRefused> {
 fn halt(state: &mut PlanState, reason: HaltReason, now: SystemTime) {
     state.recovery = Recovery::Halted(reason);
     // What was proved before a halt is not proved after it.
-    state.token = None;
-    state.probes.clear();
+    void_gates(state);
     if state.lease_lost.take().is_some()
         || matches!(&state.recovery, Recovery::Halted(HaltReason::LeaseLost(_)))
     {
@@ -174,8 +173,7 @@ fn change(
         Move::AdoptLease(lease) => {
             // The stamp and the probes vouch under the lease they were made under, and under no other.
             if state.lease.as_ref().is_none_or(|known| known.fence != lease.fence) {
-                state.token = None;
-                state.probes.clear();
+                void_gates(state);
                 state.ended.retain(|ended| !is_of_a_round(&ended.effect));
                 state.fenced.clear();
             }
@@ -211,8 +209,8 @@ fn change(
         }
         Move::VerifyBond { node, reading } => {
             state.verified_bonds.insert(node.clone(), reading.clone());
-            // The stamp vouches for the bonds as they were.
-            state.token = None;
+            // Stamp and probes vouch for the bonds as they were.
+            void_gates(state);
         }
         Move::StampGates { token, pre_connect } => {
             state.token = Some(token.clone());
@@ -262,6 +260,7 @@ fn change(
 fn void_gates(state: &mut PlanState) {
     state.token = None;
     state.probes.clear();
+    state.probed_at = None;
 }
 
 /// Whether a deed belongs to one round of gates and connects. A new lease and a new stamp begin another; changes
@@ -393,7 +392,7 @@ fn note_intent(plan: &BondFlipPlan, state: &mut PlanState, effect: &Effect, now:
         }
         HostAction::SetBondMode { .. } => {
             state.touched_bonds.insert(operation.node.clone());
-            state.token = None;
+            void_gates(state);
         }
         HostAction::ResumeIo { .. } | HostAction::ProbeLink { .. } => {}
     }

@@ -139,7 +139,7 @@ pub fn fold(plan: &BondFlipPlan, state: &mut PlanState, fact: PlanObservation, n
     } else if let Effect::Settle { operation, .. } = pending.effect {
         settled(plan, state, *operation, outcome, now);
     } else {
-        ended(plan, state, pending.effect, outcome, now);
+        ended(plan, state, pending, outcome, now);
     }
     Folded::Applied
 }
@@ -159,10 +159,12 @@ fn not_sent(state: &mut PlanState, id: HostOperationId, now: SystemTime) -> Opti
 fn ended(
     plan: &BondFlipPlan,
     state: &mut PlanState,
-    effect: Effect,
+    pending: PendingOperation,
     outcome: Result<EffectDone, HostFailure>,
     now: SystemTime,
 ) {
+    let PendingOperation { effect, deadline } = pending;
+    let recorded = deadline.checked_sub(plan.pace.operation_timeout);
     let failure = match (&effect, outcome) {
         (Effect::Lock { .. }, Ok(_)) => None,
         (Effect::Lock { .. }, Err(failure)) => {
@@ -171,17 +173,17 @@ fn ended(
             Some(failure)
         }
         (Effect::Host(_) | Effect::Vm(_) | Effect::Settle { .. }, Ok(EffectDone::Host(report))) => {
-            reported(state, report);
+            reported(state, report, Some(now));
             None
         }
         (Effect::Host(_) | Effect::Vm(_) | Effect::Settle { .. }, Ok(_)) => {
             // An answer to another question proves nothing about this one.
-            state.unsettled = Some(effect);
+            lost(state, effect, recorded);
             return;
         }
         (Effect::Host(_) | Effect::Vm(_) | Effect::Settle { .. }, Err(failure)) => match failure.kind {
             HostErrorKind::Ambiguous => {
-                state.unsettled = Some(effect);
+                lost(state, effect, recorded);
                 return;
             }
             HostErrorKind::StaleFence { .. } => {
@@ -194,10 +196,19 @@ fn ended(
     state.ended.push(EndedOperation { effect, at: now, failure });
 }
 
-/// A probe's finding is kept; it is judged by the gate.
-fn reported(state: &mut PlanState, report: HostReport) {
+/// What became of it is to be settled.
+fn lost(state: &mut PlanState, effect: Effect, recorded: Option<SystemTime>) {
+    state.unsettled = Some(effect);
+    state.unsettled_from = recorded;
+}
+
+/// A probe's finding is kept, with the time from which on it may have been made; it is judged by the gate.
+fn reported(state: &mut PlanState, report: HostReport, made: Option<SystemTime>) {
     match report {
-        HostReport::Probed(probe) => state.probes.push(probe),
+        HostReport::Probed(probe) => {
+            state.probed_at = if state.probes.is_empty() { made } else { state.probed_at.min(made) };
+            state.probes.push(probe);
+        }
         HostReport::Done => {}
     }
 }
@@ -233,7 +244,8 @@ fn settled(
     match outcome {
         Ok(EffectDone::Settled(Settled::Done(report))) => {
             state.unsettled = None;
-            reported(state, report);
+            let recorded = state.unsettled_from;
+            reported(state, report, recorded);
             state.ended.push(EndedOperation { effect: operation, at: now, failure: None });
         }
         Ok(EffectDone::Settled(Settled::Failed(message))) => {

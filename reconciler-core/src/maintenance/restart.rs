@@ -33,6 +33,10 @@ pub fn restarted(plan: &BondFlipPlan, state: &mut PlanState, now: SystemTime) {
         *until = within(*until, pace.dwell);
     }
     state.token.take_if(|token| token.resume_gates_passed_at > now);
+    if state.probed_at.take_if(|at| *at > now).is_some() {
+        state.probes.clear();
+    }
+    state.unsettled_from = state.unsettled_from.map(|at| at.min(now));
     // The second gate needs readings that are newer than the first one's, which are at least as old as this start.
     let proofs = [&mut state.restore_proof, &mut state.release_proof];
     for Proof { read, .. } in proofs.into_iter().flatten() {

@@ -268,6 +268,9 @@ pub struct PlanState {
     pub io_suspended_until: Option<SystemTime>,
     /// Probes of this round, in the order they were made.
     pub probes: Vec<LinkProbe>,
+    /// When the first of them ended. `None`, with probes there, is too long ago.
+    #[serde(default)]
+    pub probed_at: Option<SystemTime>,
     /// The stamp of the resume gates, while it holds.
     pub token: Option<GateToken>,
     /// What was known of each resource before it was reconnected.
@@ -292,6 +295,9 @@ pub struct PlanState {
     pub pending: Option<PendingOperation>,
     /// An operation whose outcome was lost. Nothing else is sent until it is settled.
     pub unsettled: Option<Effect>,
+    /// When that one was recorded, at the latest: it did nothing before.
+    #[serde(default)]
+    pub unsettled_from: Option<SystemTime>,
     /// How often an outcome had to be settled in this try of this phase.
     pub settles: u32,
     /// The operations that ended in this try of this phase. None of them is sent again in the same try.
@@ -341,6 +347,7 @@ impl PlanState {
             drained: BTreeSet::new(),
             io_suspended_until: None,
             probes: Vec::new(),
+            probed_at: None,
             token: None,
             pre_connect: BTreeMap::new(),
             connect_deadline: None,
@@ -353,6 +360,7 @@ impl PlanState {
             next_operation: 1,
             pending: None,
             unsettled: None,
+            unsettled_from: None,
             settles: 0,
             ended: Vec::new(),
             fresh_from: now,

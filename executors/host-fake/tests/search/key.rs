@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime};
 
 use executor_api::host::{
-    FenceValue, Fingerprint, HostName, HostOperationId, LeaseWatch, ResourceName, Takeover,
+    FenceValue, Fingerprint, HostAction, HostName, HostOperation, HostOperationId, LeaseWatch, ResourceName,
+    Takeover,
 };
 use executor_host_fake::Naming;
 use reconciler_core::maintenance::gate::bond;
@@ -89,6 +90,12 @@ impl Model {
         effects.chain(self.letters.iter().map(executor_host_fake::Letter::id)).collect()
     }
 
+    /// How long ago, up to what no probe may be old.
+    fn age(&self, at: Option<SystemTime>) -> Option<Duration> {
+        let longest = self.plan.pace.gate_max_age + Duration::from_secs(1);
+        at.map(|at| self.now().duration_since(at).unwrap_or_default().min(longest))
+    }
+
     fn until(&self, at: Option<SystemTime>) -> Option<Duration> {
         at.map(|at| at.duration_since(self.now()).unwrap_or_default().min(FAR_OFF))
     }
@@ -126,6 +133,12 @@ impl Model {
         ended.min(self.plan.io.suspend_for()).hash(hash);
         for probe in &state.probes {
             (&probe.from, probe.sent == probe.received).hash(hash);
+        }
+        self.age(state.probed_at).hash(hash);
+        if let Some(Effect::Host(HostOperation { action: HostAction::ProbeLink { .. }, .. })) =
+            &state.unsettled
+        {
+            self.age(state.unsettled_from).hash(hash);
         }
         self.feed_token(hash);
         for (name, before) in &state.pre_connect {

@@ -116,6 +116,12 @@ impl Model {
                     return Err(format!("M6: goes on, though {:?}", verdict.findings().first()));
                 }
             }
+            Change::StampGates { .. } => {
+                let probed = self.state.probed_at.and_then(|at| self.now().duration_since(at).ok());
+                if probed.is_none_or(|age| age > self.plan.pace.gate_max_age) {
+                    return Err(format!("M2: stamps the gates over a link that was probed {probed:?} ago"));
+                }
+            }
             Change::Enter { phase: Phase::Complete, .. } if !two_readings(&self.state) => {
                 return Err("M5: completes on one sync gate".to_owned());
             }

@@ -1,6 +1,6 @@
 //! The gated reconnect, the only one there is: forward, retry, way back and a person's reply all come through
 //! here. Symmetry, then one probe each way, then what both hosts know of the copies; only their stamp lets a
-//! connect out.
+//! connect out, and only new probes earn it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -180,6 +180,12 @@ fn gates(look: Look<'_>, mode: &BondMode, open: &BTreeSet<ResourceName>) -> Resu
             require(look, "drained gate", storage::drained(look, &look.state.drained), OnNo::Halt)?;
         }
     }
+    // What has to be waited for comes before the probes: they are not to grow old meanwhile.
+    let together: BTreeSet<_> = look.plan.resources.difference(open).cloned().collect();
+    if !together.is_empty() {
+        let demand = Demand { wire: Wire::Together, own_suspension: look.state.io_suspended_until.is_some() };
+        require(look, "sync gate", sync::identical(look, &together, demand), OnNo::Defer)?;
+    }
     for node in &look.plan.nodes {
         let peer = look.plan.peer_of(node);
         let earlier = look.state.probes.iter().find(|probe| probe.from == *node && probe.to == *peer);
@@ -193,10 +199,8 @@ fn gates(look: Look<'_>, mode: &BondMode, open: &BTreeSet<ResourceName>) -> Resu
         };
         require(look, "connectivity gate", probed(look, probe), OnNo::Halt)?;
     }
-    let together: BTreeSet<_> = look.plan.resources.difference(open).cloned().collect();
-    if !together.is_empty() {
-        let demand = Demand { wire: Wire::Together, own_suspension: look.state.io_suspended_until.is_some() };
-        require(look, "sync gate", sync::identical(look, &together, demand), OnNo::Defer)?;
+    if let Some(step) = lapsed(look) {
+        return Ok(step);
     }
     let proof = if open.is_empty() {
         let demand = Demand { wire: Wire::Together, own_suspension: look.state.io_suspended_until.is_some() };
@@ -205,6 +209,25 @@ fn gates(look: Look<'_>, mode: &BondMode, open: &BTreeSet<ResourceName>) -> Resu
         require(look, "reconnect gate", sync::may_reconnect(look, open), OnNo::Halt)?
     };
     Ok(stamp(look, open, proof))
+}
+
+/// Where the probes are too old to vouch for the link as it is: forward that is a halt like any other, for a resume
+/// probes once; on the way back it is a round of its own.
+fn lapsed(look: Look<'_>) -> Option<Step> {
+    let age = look.state.probed_at.and_then(|at| look.now.duration_since(at).ok());
+    if age.is_some_and(|age| age <= look.plan.pace.gate_max_age) {
+        return None;
+    }
+    let what = match age {
+        Some(age) => format!("the link was probed {} s ago, which is too long", age.as_secs()),
+        None => "when the link was probed is not known".to_owned(),
+    };
+    let left = look.state.connect_rounds.saturating_add(1) < look.plan.pace.connect_attempts;
+    if left && matches!(look.state.recovery, Recovery::Rollback(_)) {
+        return Some(Step::go(Move::ReconnectLater { at: look.now }, what));
+    }
+    let findings = vec![Finding::new(FindingKind::Negative, Subject::Link, what)];
+    Some(Step::halt(HaltReason::Gate { gate: "connectivity gate".to_owned(), findings }))
 }
 
 fn probed(look: Look<'_>, probe: &LinkProbe) -> Verdict {
