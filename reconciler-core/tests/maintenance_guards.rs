@@ -120,6 +120,24 @@ fn preconditions_want_two_live_hosts_sound_bonds_and_copies_in_sync() {
 }
 
 #[test]
+fn hosts_that_became_unfit_while_the_lock_was_waited_for_are_not_touched() {
+    let mut run = Run::new(go_on());
+    run.until("enter AcquireLock");
+    // Hours behind another plan.
+    run.now += 7200;
+    run.until("note hold");
+    let mut observed = run.observed();
+    for (node, evidence) in &mut observed.hosts {
+        let facts = HostFacts { eligible: Some(node.as_str() != "w2"), live: Some(true) };
+        *evidence = Evidence::seen(Source::Host(node.clone()), at(run.now), facts);
+    }
+    expect!["halt (host gate: w2: not eligible)"].assert_eq(&run.decide_on(&observed).to_string());
+    observed.hosts.clear();
+    assert!(matches!(run.decide_on(&observed).act, Act::Wait { .. }));
+    run.until("save targets");
+}
+
+#[test]
 fn the_lock_is_taken_only_when_it_is_free_and_the_cluster_is_held_for_nobody_else() {
     let other = |run: &mut Run| {
         run.world.lock.lease = Some(LeaseRecord {

@@ -94,6 +94,8 @@ fn acquire_lock(look: Look<'_>) -> Next {
         return Ok(Step::go(Move::NoteHold, "the cluster is held for this plan"));
     }
     if state.targets.is_none() {
+        // The lock may have been waited for since this was asked.
+        require(look, "host gate", host::ready(look), OnNo::Halt)?;
         require(look, "bond gate", bond::untouched(look), OnNo::Halt)?;
         let readings = bond_readings(look);
         let originals: BTreeMap<_, _> = readings
