@@ -223,3 +223,53 @@ fn a_probe_whose_answer_was_lost_counts_from_when_it_was_sent() {
     expect!["halt (connectivity gate: the link was probed 121 s ago, which is too long)"]
         .assert_eq(&run.last_steps(1));
 }
+
+#[test]
+fn an_abort_behind_another_plan_ends_and_leaves_that_plans_lock_alone() {
+    let theirs = |run: &mut Run| {
+        run.world.lock.hold = Some(PlanHold { plan: PlanUid::new("p-other").unwrap(), since: at(0) });
+        run.world.lock.lease = Some(LeaseRecord {
+            holder: LeaseHolder::new("somebody").unwrap(),
+            ttl: std::time::Duration::from_mins(1),
+            fence: FenceValue(70),
+            version: RecordVersion("v70".to_owned()),
+        });
+    };
+    // Before the lease was ours, and after it was and was lost to the other plan.
+    for place in ["enter AcquireLock", "adopt lease"] {
+        let mut run = Run::new(IoPolicy::Continue);
+        run.until(place);
+        theirs(&mut run);
+        let lock = run.world.lock.clone();
+        for _ in 0..5 {
+            let step = run.pass();
+            assert!(matches!(step.act, Act::Wait { .. }), "{place}: {step}");
+        }
+        let deeds = run.deeds.len();
+        run.fold(PlanObservation::AbortRequested(person("ann")));
+        run.finish();
+        assert_eq!(run.state.recovery, Recovery::RevertedSafe, "{place}:\n{}", run.all_steps());
+        assert_eq!((run.deeds.len(), &run.world.lock), (deeds, &lock), "{place}");
+    }
+    // A lease of ours under their hold is given back, and no more.
+    let mut run = Run::new(IoPolicy::Continue);
+    run.until("adopt lease");
+    run.world.lock.hold = Some(PlanHold { plan: PlanUid::new("p-other").unwrap(), since: at(0) });
+    let deeds = run.deeds.len();
+    run.fold(PlanObservation::AbortRequested(person("ann")));
+    run.finish();
+    assert_eq!(run.state.recovery, Recovery::RevertedSafe, "{}", run.all_steps());
+    assert_eq!(run.deeds[deeds..], ["release lease"]);
+    assert!(run.world.lock.hold.is_some());
+}
+
+#[test]
+fn an_abort_lifts_a_hold_whose_placing_was_never_confirmed() {
+    let mut run = Run::new(IoPolicy::Continue);
+    run.until("send place hold");
+    assert!(!run.state.hold_placed && run.world.lock.hold.is_some());
+    run.fold(PlanObservation::AbortRequested(person("ann")));
+    run.finish();
+    assert_eq!(run.state.recovery, Recovery::RevertedSafe, "{}", run.all_steps());
+    assert_eq!(run.world.lock, LockRecords::default());
+}

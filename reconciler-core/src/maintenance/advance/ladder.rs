@@ -57,7 +57,12 @@ pub(crate) fn after(look: Look<'_>, until: SystemTime, reason: &HaltReason) -> N
     }
     spaced(look)?;
     let state = look.state;
-    if state.hold_placed || state.phase >= Phase::AcquireLock {
+    let overdue = state.io_suspended_until.is_some_and(|until| until <= look.now);
+    let forward = state.abort.is_none() && !state.going_back && !overdue && worth_another_try(reason);
+    // Who goes back and never held the cluster has nothing to give back but a lease: neither the hold of another plan nor
+    // its lease is waited for.
+    let wanted = state.phase >= Phase::AcquireLock && (forward || lease::is_held_for_us(look)?);
+    if state.hold_placed || wanted {
         lease::ours(look)?;
     }
     settled(look)?;
@@ -78,8 +83,6 @@ pub(crate) fn after(look: Look<'_>, until: SystemTime, reason: &HaltReason) -> N
     }
     let tries = state.retries.saturating_add(1);
     let cap = look.plan.pace.retry_cap.saturating_add(state.retries_granted);
-    let overdue = state.io_suspended_until.is_some_and(|until| until <= look.now);
-    let forward = state.abort.is_none() && !state.going_back && !overdue && worth_another_try(reason);
     if forward && tries < cap {
         return Ok(Step::go(Move::Retry, format!("try {} of {cap}", tries.saturating_add(1))));
     }

@@ -31,6 +31,11 @@ fn records(look: Look<'_>) -> Result<&LockRecords, Box<Step>> {
     }
 }
 
+/// Whether the lock's records show the cluster held for this plan, noted or not.
+pub(crate) fn is_held_for_us(look: Look<'_>) -> Result<bool, Box<Step>> {
+    Ok(records(look)?.hold.as_ref().is_some_and(|hold| hold.plan == look.plan.uid))
+}
+
 fn hold_stands(look: Look<'_>, records: &LockRecords) -> Result<(), Box<Step>> {
     let state = look.state;
     let finding =
