@@ -46,7 +46,9 @@ fn next(look: Look<'_>) -> Next {
         return Ok(Step::wait(None, format!("the state is that of plan {}", state.plan)));
     }
     if state.is_over() {
-        return Ok(Step { act: Act::Over, why: Why::Plain(state.label()) });
+        let why = [Some(state.label()), open_outcome(state)];
+        let why = why.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        return Ok(Step { act: Act::Over, why: Why::Plain(why) });
     }
     if let Some(pending) = &state.pending {
         let why = format!("{} pending: {}", pending.effect.id(), pending.effect);
@@ -56,7 +58,7 @@ fn next(look: Look<'_>) -> Next {
         // The question is closed by then: what is asked comes second.
         if state.handed_over {
             spaced(look)?;
-            return lease::give_up(look, "a person took over");
+            return hand_over(look);
         }
         if let Some(open) = &state.escalation {
             return Ok(frozen(look, open));
@@ -96,6 +98,25 @@ fn next(look: Look<'_>) -> Next {
         // Both are answered above; a state that holds anything else was not made here.
         Recovery::RevertedSafe | Recovery::Escalated => Ok(Step::wait(None, state.label())),
     }
+}
+
+/// What became of the last operation, where that is not known.
+pub(crate) fn open_outcome(state: &PlanState) -> Option<String> {
+    let operation = state.unsettled.as_ref()?;
+    Some(format!("what became of {} ({operation}) is not known, and it may yet act", operation.id()))
+}
+
+/// A person has the cluster: only the lock is left to give up. An operation that may yet act is barred first, as often
+/// as outcomes are tried for; whoever cannot be barred is told of by name.
+fn hand_over(look: Look<'_>) -> Next {
+    let state = look.state;
+    let tries_left = state.settles < look.plan.pace.connect_attempts;
+    if state.unsettled.is_some() && tries_left && !state.hold_lifted && lease::is_held_for_us(look)? {
+        lease::in_hand(look)?;
+        settled(look)?;
+    }
+    let why = [Some("a person took over".to_owned()), open_outcome(state)];
+    lease::give_up(look, &why.into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
 /// Copies that have diverged, or (while they are apart) storage that does not answer: for a person, in this pass.

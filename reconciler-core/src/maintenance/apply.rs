@@ -97,7 +97,7 @@ pub fn apply(
         Act::Dispatch(effect) => record(plan, state, effect, now),
         Act::Halt(reason) => {
             thawed(state)?;
-            halt(state, reason.clone(), now);
+            halt(plan, state, reason.clone(), now);
             Ok(Applied::Changed)
         }
         Act::Escalate(escalation) => {
@@ -122,13 +122,17 @@ fn thawed(state: &PlanState) -> Result<(), StepRefused> {
     Ok(())
 }
 
-fn halt(state: &mut PlanState, reason: HaltReason, now: SystemTime) {
-    state.recovery = Recovery::Halted(reason);
+fn halt(plan: &BondFlipPlan, state: &mut PlanState, reason: HaltReason, now: SystemTime) {
+    let lost = matches!(reason, HaltReason::LeaseLost(_));
+    if state.handed_over {
+        // The cluster is a person's: nothing leads back to driving it, and the lock is given up at another try.
+        state.not_before = now.checked_add(plan.pace.dwell);
+    } else {
+        state.recovery = Recovery::Halted(reason);
+    }
     // What was proved before a halt is not proved after it.
     void_gates(state);
-    if state.lease_lost.take().is_some()
-        || matches!(&state.recovery, Recovery::Halted(HaltReason::LeaseLost(_)))
-    {
+    if state.lease_lost.take().is_some() || lost {
         state.lease = None;
     }
     state.fresh_from = now;

@@ -62,6 +62,7 @@ pub fn violations(plan: &BondFlipPlan, state: &PlanState) -> Vec<&'static str> {
         ),
         (!over || state.pending.is_none(), "over with an operation pending"),
         (!over || !state.hold_placed || state.hold_lifted, "over with the cluster held"),
+        (!state.handed_over || state.recovery == Recovery::Escalated, "driven on after a person took over"),
         (
             state.recovery != Recovery::Escalated || state.handed_over || state.escalation.is_some(),
             "frozen without a question",

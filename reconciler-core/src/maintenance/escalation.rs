@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use executor_api::host::{Evidence, Fingerprint, HostName, Read, ResourceReading, StorageReading};
 use serde::{Deserialize, Serialize};
 
+use crate::maintenance::advance::open_outcome;
 use crate::maintenance::gate::Look;
 use crate::maintenance::state::{Person, Phase, Recovery};
 use crate::maintenance::step::{Act, HaltReason, Move, Step, Why};
@@ -261,6 +262,9 @@ fn world(look: Look<'_>) -> BTreeMap<String, String> {
         storage_lines(look, node, observed.storage.get(node), &mut lines);
     }
     vm_lines(look, &mut lines);
+    if let Some(outcome) = open_outcome(look.state) {
+        lines.insert("last operation".to_owned(), outcome);
+    }
     lines
 }
 

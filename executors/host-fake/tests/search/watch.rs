@@ -189,7 +189,7 @@ pub(crate) fn violation(what: &str) -> String {
         "past the pins without recorded places" => "M3",
         "a bond was changed before it was saved" | "forward again from the way back" => "R4",
         "machines let go without a proof" | "complete without the second proof" => "M5",
-        "over with an operation pending" => "R6",
+        "over with an operation pending" | "driven on after a person took over" => "R6",
         "frozen without a question" => "R7",
         // The pending operation, the targets, and the order of the flips.
         _ => "M1",

@@ -31,6 +31,14 @@ fn records(look: Look<'_>) -> Result<&LockRecords, Box<Step>> {
     }
 }
 
+/// The lease is ours, or the step that makes it so, whatever became of the hold.
+pub(crate) fn in_hand(look: Look<'_>) -> Result<(), Box<Step>> {
+    if let Some(reason) = &look.state.lease_lost {
+        return Err(Box::new(Step::halt(HaltReason::LeaseLost(reason.clone()))));
+    }
+    lease_stands(look, records(look)?)
+}
+
 /// Whether the lock's records show the cluster held for this plan, noted or not.
 pub(crate) fn is_held_for_us(look: Look<'_>) -> Result<bool, Box<Step>> {
     Ok(records(look)?.hold.as_ref().is_some_and(|hold| hold.plan == look.plan.uid))
@@ -106,10 +114,7 @@ pub(crate) fn give_up(look: Look<'_>, why: &str) -> Next {
     let state = look.state;
     let records = records(look)?;
     if records.hold.as_ref().is_some_and(|hold| hold.plan == look.plan.uid) {
-        if let Some(reason) = &state.lease_lost {
-            return Ok(Step::halt(HaltReason::LeaseLost(reason.clone())));
-        }
-        lease_stands(look, records)?;
+        in_hand(look)?;
         return Ok(send(look, LockAction::LiftHold, why));
     }
     if !state.hold_lifted {
