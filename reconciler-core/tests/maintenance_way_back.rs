@@ -225,6 +225,34 @@ fn a_probe_whose_answer_was_lost_counts_from_when_it_was_sent() {
 }
 
 #[test]
+fn a_probe_that_a_former_process_lost_sight_of_is_made_again() {
+    let mut run = Run::new(IoPolicy::Continue);
+    run.until("stamp gates");
+    let probe = run.state.probes[0].clone();
+    let mut run = Run::new(IoPolicy::Continue);
+    run.until("enter ResumeDRBD");
+    let step = run.decide();
+    assert!(step.to_string().starts_with("send w1: probe"), "{step}");
+    let Ok(Applied::Send { .. }) = apply(&run.plan, &mut run.state, &step, at(run.now)) else {
+        panic!("nothing was sent: {step}");
+    };
+    run.now += 40;
+    run.restart();
+    run.until("adopt lease");
+    let step = run.decide();
+    let Ok(Applied::Send { effect, .. }) = apply(&run.plan, &mut run.state, &step, at(run.now)) else {
+        panic!("nothing was sent: {step}");
+    };
+    assert!(step.to_string().starts_with("send settle"), "{step}");
+    let done = EffectDone::Settled(Settled::Done(HostReport::Probed(probe)));
+    run.fold(PlanObservation::Ended { id: effect.id(), outcome: Ok(done) });
+    assert!(run.state.probes.is_empty());
+    run.until("send w1: probe");
+    run.finish();
+    assert_eq!((run.state.phase, run.state.retries), (Phase::Complete, 0), "{}", run.all_steps());
+}
+
+#[test]
 fn an_abort_behind_another_plan_ends_and_leaves_that_plans_lock_alone() {
     let theirs = |run: &mut Run| {
         run.world.lock.hold = Some(PlanHold { plan: PlanUid::new("p-other").unwrap(), since: at(0) });

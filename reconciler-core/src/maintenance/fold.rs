@@ -234,6 +234,12 @@ fn fenced(
     }
 }
 
+/// Whether an operation was sent under the lease in hand.
+fn is_under_the_lease(state: &PlanState, effect: &Effect) -> bool {
+    let Effect::Host(operation) = effect else { return false };
+    state.lease.as_ref().is_some_and(|lease| lease.fence == operation.fence)
+}
+
 fn settled(
     plan: &BondFlipPlan,
     state: &mut PlanState,
@@ -244,6 +250,10 @@ fn settled(
     match outcome {
         Ok(EffectDone::Settled(Settled::Done(report))) => {
             state.unsettled = None;
+            if matches!(report, HostReport::Probed(_)) && !is_under_the_lease(state, &operation) {
+                // Of a round that ended with a former lease: as if it had never been made.
+                return;
+            }
             let recorded = state.unsettled_from;
             reported(state, report, recorded);
             state.ended.push(EndedOperation { effect: operation, at: now, failure: None });
