@@ -17,7 +17,7 @@ use reconciler_core::maintenance::{
 use crate::faults::w;
 use crate::model::Model;
 use crate::moves::{Rules, Setting};
-use crate::runs::setting;
+use crate::runs::{asked_twice, setting};
 use crate::walk::search;
 
 /// What is planted, and in which search it is to be found.
@@ -48,6 +48,10 @@ fn bugs() -> Vec<Bug> {
         bug("R4", "the way back leads forward", |s| {
             s.rules.advance = lost;
             s.retry_cap = 1;
+        }),
+        bug("R4", "a reply on the way back leads forward", |s| {
+            *s = Setting { watchful: true, limit: s.limit, ..asked_twice() };
+            s.rules.advance = turncoat;
         }),
         bug("R5", "copies that diverged are a halt like any other", |s| s.rules.advance = casual),
         bug("R6", "a frozen plan goes on", |s| s.rules.advance = thawing),
@@ -100,6 +104,7 @@ fn each_rule_has_a_bug_that_it_reports_first() {
         R2   the dwell ends at once
         R3   no cap on tries
         R4   the way back leads forward
+        R4   a reply on the way back leads forward
         R5   copies that diverged are a halt like any other
         R6   a frozen plan goes on
         R7   any reply will do
@@ -285,6 +290,11 @@ fn lost(plan: &BondFlipPlan, state: &PlanState, observed: &Observed, now: System
         plan.from = BondMode::BalanceRr;
     }
     advance(&plan, state, observed, now)
+}
+
+fn turncoat(plan: &BondFlipPlan, state: &PlanState, observed: &Observed, now: SystemTime) -> Step {
+    let state = PlanState { going_back: false, ..state.clone() };
+    advance(plan, &state, observed, now)
 }
 
 fn casual(plan: &BondFlipPlan, state: &PlanState, observed: &Observed, now: SystemTime) -> Step {

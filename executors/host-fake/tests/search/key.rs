@@ -11,7 +11,7 @@ use executor_api::host::{
 };
 use executor_host_fake::Naming;
 use reconciler_core::maintenance::gate::bond;
-use reconciler_core::maintenance::{Answer, Effect, HaltReason, PlanState, Proof, Recovery};
+use reconciler_core::maintenance::{Act, Answer, Effect, HaltReason, PlanState, Proof, Recovery, advance};
 
 use crate::model::Model;
 
@@ -155,6 +155,10 @@ impl Model {
         self.until(Some(state.settle_until)).hash(hash);
         if let Some(open) = &state.escalation {
             open.answers.iter().for_each(|answer| answer.as_str().hash(hash));
+            // A question about a world that has moved takes no reply until it is asked anew.
+            let observed = self.fork().observe(0);
+            let step = advance(&self.plan, &self.state, &observed, self.now());
+            matches!(step.act, Act::Escalate(_)).hash(hash);
         }
     }
 

@@ -10,8 +10,8 @@ use executor_api::host::{
 use executor_host_fake::{CallKind, Fault, Incident, Letter, Rule};
 use reconciler_core::maintenance::gate::Look;
 use reconciler_core::maintenance::{
-    Act, Answer, Applied, BondFlipPlan, Effect, EffectDone, Folded, LockAction, Observed, PlanObservation,
-    PlanState, Reply, ReplyRefused, Step, StepRefused,
+    Act, Answer, Applied, BondFlipPlan, Effect, EffectDone, Folded, LockAction, Observed, Phase,
+    PlanObservation, PlanState, Reply, ReplyRefused, Step, StepRefused,
 };
 
 use crate::clock::run;
@@ -45,6 +45,10 @@ pub(crate) struct Setting {
     pub(crate) blocks: u32,
     /// Along one path, crashes, sleeps and lost locks included.
     pub(crate) faults: u32,
+    /// The phase from which on anything goes wrong.
+    pub(crate) from: Phase,
+    /// What goes wrong, by name; where none is named, everything does.
+    pub(crate) only: &'static [&'static str],
     /// Replies of a person along one path.
     pub(crate) replies: u32,
     /// How many of the faults may be the world's own: incidents, and readings that fail.
@@ -205,6 +209,10 @@ impl Model {
             let until = until.min(self.now() + self.plan.pace.lease_ttl / 3).max(self.now());
             moves.push(Move::Time { until });
         }
+        faults.retain(|step| {
+            let named = |fault: &String| setting.only.is_empty() || setting.only.contains(&fault.as_str());
+            step.fault().as_ref().is_none_or(|fault| self.state.phase >= setting.from && named(fault))
+        });
         moves.extend(faults);
         moves
     }
