@@ -46,9 +46,7 @@ fn next(look: Look<'_>) -> Next {
         return Ok(Step::wait(None, format!("the state is that of plan {}", state.plan)));
     }
     if state.is_over() {
-        let why = [Some(state.label()), open_outcome(state)];
-        let why = why.into_iter().flatten().collect::<Vec<_>>().join("; ");
-        return Ok(Step { act: Act::Over, why: Why::Plain(why) });
+        return Ok(Step { act: Act::Over, why: Why::Plain(with_open_outcome(state.label(), state)) });
     }
     if let Some(pending) = &state.pending {
         let why = format!("{} pending: {}", pending.effect.id(), pending.effect);
@@ -106,6 +104,14 @@ pub(crate) fn open_outcome(state: &PlanState) -> Option<String> {
     Some(format!("what became of {} ({operation}) is not known, and it may yet act", operation.id()))
 }
 
+/// The words, and behind them what became of the last operation, where that is not known.
+fn with_open_outcome(words: String, state: &PlanState) -> String {
+    match open_outcome(state) {
+        Some(outcome) => format!("{words}; {outcome}"),
+        None => words,
+    }
+}
+
 /// A person has the cluster: only the lock is left to give up. An operation that may yet act is barred first, as often
 /// as outcomes are tried for; whoever cannot be barred is told of by name.
 fn hand_over(look: Look<'_>) -> Next {
@@ -115,8 +121,7 @@ fn hand_over(look: Look<'_>) -> Next {
         lease::in_hand(look)?;
         settled(look)?;
     }
-    let why = [Some("a person took over".to_owned()), open_outcome(state)];
-    lease::give_up(look, &why.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    lease::give_up(look, &with_open_outcome("a person took over".to_owned(), state))
 }
 
 /// Copies that have diverged, or (while they are apart) storage that does not answer: for a person, in this pass.

@@ -93,26 +93,20 @@ pub fn fold(plan: &BondFlipPlan, state: &mut PlanState, fact: PlanObservation, n
             (id, Err(HostFailure { kind: HostErrorKind::Ambiguous, message }))
         }
         PlanObservation::NotSent { id, .. } => {
-            return match not_sent(state, id, now) {
-                Some(pending) => {
-                    // What has not left settles nothing, and costs no try of it.
-                    if matches!(pending.effect, Effect::Settle { .. }) && !pending.effect.raises_fence() {
-                        state.settles = state.settles.saturating_sub(1);
-                    }
-                    Folded::Applied
-                }
-                None => stale(state, id),
-            };
+            let Some(pending) = not_sent(state, id, now) else { return stale(state, id) };
+            // What has not left settles nothing, and costs no try of it.
+            if matches!(pending.effect, Effect::Settle { .. }) && !pending.effect.raises_fence() {
+                state.settles = state.settles.saturating_sub(1);
+            }
+            return Folded::Applied;
         }
         PlanObservation::RenewalFailed { id, reason } => {
+            if not_sent(state, id, now).is_none() {
+                return stale(state, id);
+            }
             // The lease is another's, as far as can be told.
-            return match not_sent(state, id, now) {
-                Some(_) => {
-                    state.lease_lost = Some(reason);
-                    Folded::Applied
-                }
-                None => stale(state, id),
-            };
+            state.lease_lost = Some(reason);
+            return Folded::Applied;
         }
         PlanObservation::Approved(person) => {
             if state.approval.is_some() {

@@ -58,9 +58,6 @@ impl<T> Future for Contained<T> {
     type Output = Ended<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended<T>> {
-        if self.inner.is_none() {
-            return Poll::Pending;
-        }
         if !std::mem::replace(&mut self.begun, true) && self.is_due(cx) {
             return self.give_up();
         }
